@@ -1,0 +1,21 @@
+/*
+ * attn.h - all of attn. Each header can be included alone; this one has them in reading order.
+ */
+#ifndef ATTN_ATTN_H
+#define ATTN_ATTN_H
+
+#include <attn/arena.h>
+#include <attn/heads.h>
+#include <attn/isa.h>
+#include <attn/linear.h>
+#include <attn/mask.h>
+#include <attn/mha.h>
+#include <attn/random.h>
+#include <attn/real.h>
+#include <attn/scores.h>
+#include <attn/sdpa.h>
+#include <attn/softmax.h>
+#include <attn/status.h>
+#include <attn/values.h>
+
+#endif

@@ -1,0 +1,114 @@
+/*
+ * mha.h - the multi-head attention layer, forward and backward.
+ *
+ *     attn_mha_config cfg = {.d_model = 64, .num_heads = 4, .bias = true};
+ *     attn_mha_params w = attn_mha_params_view(&cfg, theta);
+ *     attn_mha_params dw = attn_mha_params_view(&cfg, dtheta);
+ *     attn_mha_params_init(&cfg, theta, seed);
+ *     attn_mha_input in = {.batch = B, .len_q = T, .query = x, .mask = {.causal = true}};
+ *     attn_mha_saved saved;
+ *     attn_mha_forward(&cfg, &w, &in, y, arena, &saved);
+ *     attn_mha_backward(&cfg, &w, &saved, dy, &dw, &(attn_mha_input_grads){.query = dx}, arena);
+ *
+ *     q = x_q Wqᵀ + bq   k = x_k Wkᵀ + bk   v = x_v Wvᵀ + bv      (B,L,D)     -> (B,L,H·d)
+ *     split into heads                                            (B,L,H·d)   -> (B,H,L,d)
+ *     S = scale·q kᵀ, masks, P = softmax(S), O = P v              (B,H,Lq,d) from (B,H,Lq,Lk)
+ *     merge heads                                                 (B,H,Lq,d)  -> (B,Lq,H·d)
+ *     y = O Woᵀ + bo                                              (B,Lq,H·d)  -> (B,Lq,D)
+ *
+ * Vaswani et al., "Attention is all you need" (2017), section 3.2.
+ */
+#ifndef ATTN_MHA_H
+#define ATTN_MHA_H
+
+#include <attn/sdpa.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct attn_mha_config {
+    size_t d_model;   /* D, width of inputs and output */
+    size_t num_heads; /* H */
+    size_t d_head;    /* d; 0 = d_model / num_heads, which must then divide */
+    bool bias;        /* biases bq, bk, bv, bo in the parameter block */
+    bool has_scale;   /* false: scale = 1/sqrt(d) */
+    double scale;
+    attn_kernel kernel;
+    size_t max_threads; /* 0 = as many as OpenMP would use */
+} attn_mha_config;
+
+/* Pointers into one flat block, in this order, each array contiguous. The same type serves
+ * parameters, gradients and optimiser moments. A NULL bias counts as zero; as a gradient it is not
+ * wanted. */
+typedef struct attn_mha_params {
+    attn_real *wq, *wk, *wv; /* (H·d, D) */
+    attn_real *wo;           /* (D, H·d) */
+    attn_real *bq, *bk, *bv; /* (H·d) */
+    attn_real *bo;           /* (D) */
+} attn_mha_params;
+
+/* Inputs, masks and wishes of one call; all borrowed, unchanged, until the backward. */
+typedef struct attn_mha_input {
+    size_t batch, len_q;
+    size_t len_k;           /* cross-attention only; self-attention has Lk = Lq */
+    const attn_real *query; /* (B, Lq, D) */
+    const attn_real *key;   /* (B, Lk, D); key and value both NULL = self-attention */
+    const attn_real *value; /* (B, Lk, D) */
+    attn_mask mask;
+    attn_real *weights; /* output, or NULL: attention weights (B,H,Lq,Lk) */
+    attn_real *lse;     /* output, or NULL: log-sum-exp of each row's scores (B,H,Lq) */
+} attn_mha_input;
+
+/* What the forward kept for the backward, in the arena. */
+typedef struct attn_mha_saved {
+    attn_mha_input input;
+    attn_real *q, *k, *v; /* projected queries, keys, values */
+    attn_real *context;   /* O, before the output projection */
+    attn_sdpa_saved core;
+} attn_mha_saved;
+
+/* Input gradients, overwritten; each may be NULL. In self-attention `query` is the whole gradient
+ * of the shared input, and key and value must be NULL. */
+typedef struct attn_mha_input_grads {
+    attn_real *query, *key, *value;
+} attn_mha_input_grads;
+
+/* Checks a configuration: sizes at least 1, heads that divide, a finite scale, no overflow. */
+ATTN_API attn_status attn_mha_config_check(const attn_mha_config *config);
+
+/* d_head, resolved; 0 for an invalid configuration. */
+ATTN_API size_t attn_mha_d_head(const attn_mha_config *config);
+
+/* Reals in the flat parameter block; 0 for an invalid configuration. */
+ATTN_API size_t attn_mha_num_params(const attn_mha_config *config);
+
+/* Pointers into `block`. All NULL for an invalid configuration or a NULL block. */
+ATTN_API attn_mha_params attn_mha_params_view(const attn_mha_config *config, attn_real *block);
+
+/* Xavier-uniform weights (Glorot and Bengio 2010, equation 16), zero biases, from Philox(seed). */
+ATTN_API attn_status attn_mha_params_init(const attn_mha_config *config, attn_real *block,
+                                          uint64_t seed);
+
+/* The arena bytes of a call like `input`, exactly; array pointers are only compared with NULL. */
+ATTN_API attn_status attn_mha_memory(const attn_mha_config *config, const attn_mha_input *input,
+                                     attn_memory *memory);
+
+/* y (B, Lq, D) is overwritten. saved == NULL: inference, nothing stays in the arena. */
+ATTN_API attn_status attn_mha_forward(const attn_mha_config *config, const attn_mha_params *params,
+                                      const attn_mha_input *input, attn_real *y, attn_arena *arena,
+                                      attn_mha_saved *saved);
+
+/* dy (B, Lq, D). dparams (NULL = not wanted) is added to, dinput (NULL = not wanted) overwritten.
+ * Scratch is given back; `saved` stays valid until the arena is rewound, so the backward may run
+ * again. */
+ATTN_API attn_status attn_mha_backward(const attn_mha_config *config, const attn_mha_params *params,
+                                       const attn_mha_saved *saved, const attn_real *dy,
+                                       const attn_mha_params *dparams,
+                                       const attn_mha_input_grads *dinput, attn_arena *arena);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

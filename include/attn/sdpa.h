@@ -1,0 +1,105 @@
+/*
+ * sdpa.h - scaled dot-product attention on projected queries, keys and values.
+ *
+ *     S = scale · Q Kᵀ,  masks,  P = softmax(S),  O = P V
+ *
+ *     attn_sdpa_input in = {.shape = {B, H, Lq, Lk, d}, .query = q, .key = k, .value = v,
+ *                           .query_strides = attn_strides_bthd(Lq, H, d), ...,
+ *                           .mask = {.causal = true}};
+ *     attn_sdpa_output out = {.context = o, .context_strides = attn_strides_bthd(Lq, H, d)};
+ *     attn_sdpa_forward(&cfg, &in, &out, &arena, &saved);
+ *     attn_sdpa_backward(&cfg, &saved, d_o, strides, &grads, &arena);
+ *
+ * Two paths compute the same thing. The reference path composes the single operations and holds S
+ * and P, (B,H,Lq,Lk) each. The fused path works tile by tile and holds neither: it saves O and, per
+ * row, the maximum m and the sum l of the softmax, and computes P again in the backward.
+ */
+#ifndef ATTN_SDPA_H
+#define ATTN_SDPA_H
+
+#include <attn/arena.h>
+#include <attn/scores.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum attn_kernel {
+    ATTN_KERNEL_AUTO = 0,  /* fused, unless weights are asked for */
+    ATTN_KERNEL_REFERENCE, /* the textbook: holds the (B,H,Lq,Lk) matrices */
+    ATTN_KERNEL_FUSED      /* tiles: memory linear in Lq and Lk */
+} attn_kernel;
+
+typedef struct attn_sdpa_config {
+    bool has_scale; /* false: scale = 1/sqrt(d_head) */
+    double scale;   /* finite; zero and negative are legal */
+    attn_kernel kernel;
+    size_t max_threads; /* 0 = as many as OpenMP would use */
+} attn_sdpa_config;
+
+/* Element (b, h, t, c) of a tensor (B,H,T,d) stands at b·batch + h·head + t·token + c·element, in
+ * reals. `element` must be 1: the d numbers of a row are contiguous. */
+typedef struct attn_strides {
+    size_t batch, head, token, element;
+} attn_strides;
+
+/* Strides of a contiguous (B,T,H,d), as a projection writes it, and of a contiguous (B,H,T,d). */
+ATTN_API attn_strides attn_strides_bthd(size_t len, size_t num_heads, size_t d_head);
+ATTN_API attn_strides attn_strides_bhtd(size_t len, size_t num_heads, size_t d_head);
+
+/* Everything is borrowed, unchanged, until the backward. */
+typedef struct attn_sdpa_input {
+    attn_shape shape;
+    const attn_real *query; /* (B,H,Lq,d) through query_strides */
+    const attn_real *key;   /* (B,H,Lk,d) */
+    const attn_real *value; /* (B,H,Lk,d) */
+    attn_strides query_strides, key_strides, value_strides;
+    attn_mask mask;
+} attn_sdpa_input;
+
+/* Where results go. context is overwritten; weights and lse are written if they are not NULL. */
+typedef struct attn_sdpa_output {
+    attn_real *context; /* (B,H,Lq,d) through context_strides; borrowed until the backward too */
+    attn_strides context_strides;
+    attn_real *weights; /* (B,H,Lq,Lk) contiguous, or NULL */
+    attn_real *lse;     /* (B,H,Lq) contiguous, log-sum-exp of each row's scores, or NULL */
+} attn_sdpa_output;
+
+/* What the forward kept. The path that ran decides which of the arrays exist. */
+typedef struct attn_sdpa_saved {
+    attn_sdpa_input input;
+    attn_sdpa_output output;
+    attn_kernel kernel; /* the path taken: reference or fused */
+    attn_real *weights; /* reference: P (B,H,Lq,Lk) */
+    attn_real *row_max; /* fused: m (B,H,Lq), -inf for a fully masked row */
+    attn_real *row_sum; /* fused: l (B,H,Lq), 0 for a fully masked row */
+} attn_sdpa_saved;
+
+/* Gradients, overwritten; each may be NULL. Fully masked rows give 0. */
+typedef struct attn_sdpa_grads {
+    attn_real *query, *key, *value;
+    attn_strides query_strides, key_strides, value_strides;
+} attn_sdpa_grads;
+
+/* The arena bytes of a call with this shape, these masks and these wishes; pointers are not read
+ * through and may be any address, but NULL means absent. */
+ATTN_API attn_status attn_sdpa_memory(const attn_sdpa_config *config, const attn_sdpa_input *input,
+                                      const attn_sdpa_output *output, attn_memory *memory);
+
+/* saved == NULL: inference, nothing stays in the arena. Otherwise the arena holds `saved` until it
+ * is rewound or reset. */
+ATTN_API attn_status attn_sdpa_forward(const attn_sdpa_config *config, const attn_sdpa_input *input,
+                                       const attn_sdpa_output *output, attn_arena *arena,
+                                       attn_sdpa_saved *saved);
+
+/* dcontext (B,H,Lq,d) through dcontext_strides. Scratch is given back to the arena. */
+ATTN_API attn_status attn_sdpa_backward(const attn_sdpa_config *config,
+                                        const attn_sdpa_saved *saved, const attn_real *dcontext,
+                                        const attn_strides *dcontext_strides,
+                                        const attn_sdpa_grads *grads, attn_arena *arena);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,13 @@
+/*
+ * names64_internal.h - as attn/names64.h, for internal functions that cross files.
+ */
+#ifndef ATTNI_NAMES64_INTERNAL_H
+#define ATTNI_NAMES64_INTERNAL_H
+
+#define attni_fused_backward     attni64_fused_backward
+#define attni_fused_forward      attni64_fused_forward
+#define attni_mask_resolve       attni64_mask_resolve
+#define attni_reference_backward attni64_reference_backward
+#define attni_reference_forward  attni64_reference_forward
+
+#endif

@@ -1,0 +1,37 @@
+/*
+ * sdpa_internal.h - what sdpa.c hands to the path that does the work: a call that is valid, with
+ * its defaults filled in.
+ */
+#ifndef ATTNI_SDPA_INTERNAL_H
+#define ATTNI_SDPA_INTERNAL_H
+
+#include "ops/mask.h"
+
+#include <attn/sdpa.h>
+
+typedef struct attni_sdpa {
+    const attn_sdpa_input *input;
+    attn_shape shape;
+    attni_mask mask;
+    double scale;
+    size_t threads; /* at least 1 */
+} attni_sdpa;
+
+/*
+ * Both paths carve first, from `arena`, and return at once when it is measuring, so that
+ * attn_sdpa_memory counts with the very same code. With saved == NULL a forward is inference. A
+ * forward leaves only what `saved` points to in the arena, a backward nothing. A forward fills the
+ * arrays of `saved` (weights, or row_max and row_sum); sdpa.c fills the rest of it.
+ */
+attn_status attni_reference_forward(const attni_sdpa *call, const attn_sdpa_output *output,
+                                    attn_arena *arena, attn_sdpa_saved *saved);
+attn_status attni_reference_backward(const attni_sdpa *call, const attn_sdpa_saved *saved,
+                                     const real *dcontext, const attn_strides *dcontext_strides,
+                                     const attn_sdpa_grads *grads, attn_arena *arena);
+attn_status attni_fused_forward(const attni_sdpa *call, const attn_sdpa_output *output,
+                                attn_arena *arena, attn_sdpa_saved *saved);
+attn_status attni_fused_backward(const attni_sdpa *call, const attn_sdpa_saved *saved,
+                                 const real *dcontext, const attn_strides *dcontext_strides,
+                                 const attn_sdpa_grads *grads, attn_arena *arena);
+
+#endif
