@@ -1,0 +1,195 @@
+/*
+ * simd.h (internal) - the vectors of the instruction set that a file is compiled for.
+ *
+ * A `vreal` fills the widest register: 64 bytes with AVX-512, 32 with AVX2, 16 elsewhere (SSE2,
+ * NEON). Sums, products and fused multiply-adds are written with the ordinary operators:
+ *
+ *     acc += vbroadcast(&a[i]) * vload(&b[j]);
+ *
+ * (the kernels are compiled with -ffp-contract=fast, so this is one fma where there is one). What
+ * the operators cannot say is below. The few overrides per instruction set are here and nowhere
+ * else; every other file of the kernels is the same source on every machine.
+ */
+#ifndef ATTNI_KERNELS_SIMD_H
+#define ATTNI_KERNELS_SIMD_H
+
+#include "base/real.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+#define VBYTES 64
+#elif defined(__AVX2__)
+#define VBYTES 32
+#else
+#define VBYTES 16
+#endif
+
+#ifdef ATTN_DOUBLE
+#define VLEN (VBYTES / 8)
+typedef int64_t ireal;
+typedef uint64_t ureal;
+#else
+#define VLEN (VBYTES / 4)
+typedef int32_t ireal;
+typedef uint32_t ureal;
+#endif
+
+#define VINLINE static inline __attribute__((always_inline))
+
+typedef real vreal __attribute__((vector_size(VBYTES)));
+typedef ireal vint __attribute__((vector_size(VBYTES)));
+typedef ureal vuint __attribute__((vector_size(VBYTES)));
+typedef real vreal_unaligned_
+    __attribute__((vector_size(VBYTES), aligned(sizeof(real)), may_alias));
+typedef uint8_t vbytes_ __attribute__((vector_size(VLEN)));
+
+/* Lists x once per lane. The compilers turn an initialiser of this form, filled from memory, into a
+ * broadcasting load; `x * vector` would become a load and a register broadcast, which on AVX-512
+ * takes one of the two ports that multiply. */
+#if VLEN == 2
+#define VSPLAT_(x) \
+    { x, x }
+#elif VLEN == 4
+#define VSPLAT_(x) \
+    { x, x, x, x }
+#elif VLEN == 8
+#define VSPLAT_(x) \
+    { x, x, x, x, x, x, x, x }
+#else
+#define VSPLAT_(x) \
+    { x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x }
+#endif
+
+VINLINE vreal vload(const real *p) {
+    return *(const vreal_unaligned_ *)p;
+}
+VINLINE void vstore(real *p, vreal v) {
+    *(vreal_unaligned_ *)p = v;
+}
+
+VINLINE vreal vbroadcast(const real *p) {
+    const real x = *p;
+    return (vreal)VSPLAT_(x);
+}
+
+VINLINE vreal vsplat(real x) {
+    return (vreal)VSPLAT_(x);
+}
+VINLINE vreal vzero(void) {
+    return vsplat(0);
+}
+
+/* A comparison's result: a mask register with AVX-512, else a vector of all-ones and zero lanes. */
+#if VBYTES == 64
+
+#ifdef ATTN_DOUBLE
+typedef __mmask8 vmask;
+VINLINE vmask vless(vreal a, vreal b) {
+    return _mm512_cmp_pd_mask(a, b, _CMP_LT_OQ);
+}
+VINLINE vmask vequal(vreal a, vreal b) {
+    return _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ);
+}
+VINLINE vreal vselect(vmask m, vreal a, vreal b) {
+    return _mm512_mask_blend_pd(m, b, a);
+}
+VINLINE vreal vmax(vreal a, vreal b) {
+    return _mm512_max_pd(a, b);
+}
+#else
+typedef __mmask16 vmask;
+VINLINE vmask vless(vreal a, vreal b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+VINLINE vmask vequal(vreal a, vreal b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+VINLINE vreal vselect(vmask m, vreal a, vreal b) {
+    return _mm512_mask_blend_ps(m, b, a);
+}
+VINLINE vreal vmax(vreal a, vreal b) {
+    return _mm512_max_ps(a, b);
+}
+#endif
+
+#else
+
+typedef vint vmask;
+VINLINE vmask vless(vreal a, vreal b) {
+    return a < b;
+}
+VINLINE vmask vequal(vreal a, vreal b) {
+    return a == b;
+}
+
+/* Lanes of a where the mask is set, of b elsewhere. */
+VINLINE vreal vselect(vmask m, vreal a, vreal b) {
+    return (vreal)((m & (vint)a) | (~m & (vint)b));
+}
+
+/* The larger of both; b where either is NaN. */
+#if VBYTES == 32 && defined(ATTN_DOUBLE)
+VINLINE vreal vmax(vreal a, vreal b) {
+    return _mm256_max_pd(a, b);
+}
+#elif VBYTES == 32
+VINLINE vreal vmax(vreal a, vreal b) {
+    return _mm256_max_ps(a, b);
+}
+#elif defined(__SSE2__) && defined(ATTN_DOUBLE)
+VINLINE vreal vmax(vreal a, vreal b) {
+    return _mm_max_pd(a, b);
+}
+#elif defined(__SSE2__)
+VINLINE vreal vmax(vreal a, vreal b) {
+    return _mm_max_ps(a, b);
+}
+#else
+VINLINE vreal vmax(vreal a, vreal b) {
+    return vselect(vless(b, a), a, b);
+}
+#endif
+
+#endif
+
+/* The mask of the lanes whose byte is not zero. */
+VINLINE vmask vmask_from_bytes(const uint8_t *p) {
+#if VBYTES == 64 && defined(ATTN_DOUBLE)
+    const __m128i bytes = _mm_loadl_epi64((const __m128i *)p);
+    return (vmask)_mm_test_epi8_mask(bytes, bytes);
+#elif VBYTES == 64
+    const __m128i bytes = _mm_loadu_si128((const __m128i *)p);
+    return _mm_test_epi8_mask(bytes, bytes);
+#else
+    vbytes_ bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    return vless(vzero(), __builtin_convertvector(bytes, vreal));
+#endif
+}
+
+/* Lane numbers 0, 1, 2, ... */
+VINLINE vreal vlane(void) {
+    vreal v;
+    for (int i = 0; i < VLEN; i++)
+        v[i] = (real)i;
+    return v;
+}
+
+/* Sum of the lanes, always in the same order: halves are added until one lane is left. */
+VINLINE real vsum(vreal v) {
+    real lane[VLEN];
+    vstore(lane, v);
+    for (int half = VLEN / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] += lane[i + half];
+    return lane[0];
+}
+
+#endif
