@@ -2,7 +2,7 @@
 
 #include "base/fail.h"
 #include "base/size.h"
-#include "ops/gemm.h"
+#include "ops/linear_products.h"
 
 #include <stdint.h>
 
@@ -32,18 +32,7 @@ attn_status attn_linear_forward(attn_real *y, const attn_real *x, const attn_rea
         return ATTN_OK;
     if (!y || !x || !w)
         return refuse_null("attn_linear_forward", !y ? "y" : !x ? "x" : "w");
-    attni_product forward = {.m = rows,
-                             .n = d_out,
-                             .k = d_in,
-                             .trans_b = true,
-                             .alpha = 1,
-                             .a = x,
-                             .lda = d_in,
-                             .b = w,
-                             .ldb = d_in,
-                             .c = y,
-                             .ldc = d_out,
-                             .bias = b};
+    attni_product forward = linear_product_y(y, x, w, b, rows, d_in, d_out);
     attni_gemm_parallel(&forward, 1, 0);
     return ATTN_OK;
 }
@@ -66,29 +55,9 @@ attn_status attn_linear_backward(attn_real *dx, attn_real *dw, attn_real *db, co
     attni_product backward[2];
     size_t count = 0;
     if (dx)
-        backward[count++] = (attni_product){.m = rows,
-                                            .n = d_in,
-                                            .k = d_out,
-                                            .alpha = 1,
-                                            .a = dy,
-                                            .lda = d_out,
-                                            .b = w,
-                                            .ldb = d_in,
-                                            .c = dx,
-                                            .ldc = d_in};
+        backward[count++] = linear_product_dx(dx, dy, w, rows, d_in, d_out);
     if (dw)
-        backward[count++] = (attni_product){.m = d_out,
-                                            .n = d_in,
-                                            .k = rows,
-                                            .trans_a = true,
-                                            .alpha = 1,
-                                            .beta = 1,
-                                            .a = dy,
-                                            .lda = d_out,
-                                            .b = x,
-                                            .ldb = d_in,
-                                            .c = dw,
-                                            .ldc = d_in};
+        backward[count++] = linear_product_dw(dw, dy, x, rows, d_in, d_out);
     attni_gemm_parallel(backward, count, 0);
     if (db)
         attni_column_sums_add(db, dy, rows, d_out, 0);
