@@ -1,0 +1,11 @@
+/*
+ * names64_tools.h - as attn/names64.h, for the command's own precision-bound functions that cross
+ * files. Included by each file of `tool_sources_both` (meson.build) before its own declarations.
+ */
+#ifndef NAMES64_TOOLS_H
+#define NAMES64_TOOLS_H
+
+#ifdef ATTN_DOUBLE
+#endif
+
+#endif
