@@ -5,6 +5,8 @@
 #define ATTN_ATTN_H
 
 #include <attn/arena.h>
+#include <attn/cross_entropy.h>
+#include <attn/embedding.h>
 #include <attn/heads.h>
 #include <attn/isa.h>
 #include <attn/linear.h>

@@ -5,34 +5,38 @@
 #ifndef ATTN_NAMES64_H
 #define ATTN_NAMES64_H
 
-#define attn_broadcast_strides    attn64_broadcast_strides
-#define attn_default_scale        attn64_default_scale
-#define attn_fma_peak             attn64_fma_peak
-#define attn_linear_backward      attn64_linear_backward
-#define attn_linear_forward       attn64_linear_forward
-#define attn_merge_heads_backward attn64_merge_heads_backward
-#define attn_merge_heads_forward  attn64_merge_heads_forward
-#define attn_mha_backward         attn64_mha_backward
-#define attn_mha_config_check     attn64_mha_config_check
-#define attn_mha_d_head           attn64_mha_d_head
-#define attn_mha_forward          attn64_mha_forward
-#define attn_mha_memory           attn64_mha_memory
-#define attn_mha_num_params       attn64_mha_num_params
-#define attn_mha_params_init      attn64_mha_params_init
-#define attn_mha_params_view      attn64_mha_params_view
-#define attn_padding_from_lengths attn64_padding_from_lengths
-#define attn_scores_backward      attn64_scores_backward
-#define attn_scores_forward       attn64_scores_forward
-#define attn_sdpa_backward        attn64_sdpa_backward
-#define attn_sdpa_forward         attn64_sdpa_forward
-#define attn_sdpa_memory          attn64_sdpa_memory
-#define attn_softmax_backward     attn64_softmax_backward
-#define attn_softmax_forward      attn64_softmax_forward
-#define attn_split_heads_backward attn64_split_heads_backward
-#define attn_split_heads_forward  attn64_split_heads_forward
-#define attn_strides_bhtd         attn64_strides_bhtd
-#define attn_strides_bthd         attn64_strides_bthd
-#define attn_values_backward      attn64_values_backward
-#define attn_values_forward       attn64_values_forward
+#define attn_broadcast_strides      attn64_broadcast_strides
+#define attn_cross_entropy_backward attn64_cross_entropy_backward
+#define attn_cross_entropy_forward  attn64_cross_entropy_forward
+#define attn_default_scale          attn64_default_scale
+#define attn_embedding_backward     attn64_embedding_backward
+#define attn_embedding_forward      attn64_embedding_forward
+#define attn_fma_peak               attn64_fma_peak
+#define attn_linear_backward        attn64_linear_backward
+#define attn_linear_forward         attn64_linear_forward
+#define attn_merge_heads_backward   attn64_merge_heads_backward
+#define attn_merge_heads_forward    attn64_merge_heads_forward
+#define attn_mha_backward           attn64_mha_backward
+#define attn_mha_config_check       attn64_mha_config_check
+#define attn_mha_d_head             attn64_mha_d_head
+#define attn_mha_forward            attn64_mha_forward
+#define attn_mha_memory             attn64_mha_memory
+#define attn_mha_num_params         attn64_mha_num_params
+#define attn_mha_params_init        attn64_mha_params_init
+#define attn_mha_params_view        attn64_mha_params_view
+#define attn_padding_from_lengths   attn64_padding_from_lengths
+#define attn_scores_backward        attn64_scores_backward
+#define attn_scores_forward         attn64_scores_forward
+#define attn_sdpa_backward          attn64_sdpa_backward
+#define attn_sdpa_forward           attn64_sdpa_forward
+#define attn_sdpa_memory            attn64_sdpa_memory
+#define attn_softmax_backward       attn64_softmax_backward
+#define attn_softmax_forward        attn64_softmax_forward
+#define attn_split_heads_backward   attn64_split_heads_backward
+#define attn_split_heads_forward    attn64_split_heads_forward
+#define attn_strides_bhtd           attn64_strides_bhtd
+#define attn_strides_bthd           attn64_strides_bthd
+#define attn_values_backward        attn64_values_backward
+#define attn_values_forward         attn64_values_forward
 
 #endif

@@ -4,15 +4,18 @@
 #ifndef ATTNI_NAMES64_INTERNAL_H
 #define ATTNI_NAMES64_INTERNAL_H
 
-#define attni_column_sums_add    attni64_column_sums_add
-#define attni_fused_backward     attni64_fused_backward
-#define attni_fused_forward      attni64_fused_forward
-#define attni_gemm               attni64_gemm
-#define attni_gemm_parallel      attni64_gemm_parallel
-#define attni_kernels_for        attni64_kernels_for
-#define attni_kernels_get        attni64_kernels_get
-#define attni_mask_resolve       attni64_mask_resolve
-#define attni_reference_backward attni64_reference_backward
-#define attni_reference_forward  attni64_reference_forward
+#define attni_column_sums_add        attni64_column_sums_add
+#define attni_cross_entropy_backward attni64_cross_entropy_backward
+#define attni_cross_entropy_check    attni64_cross_entropy_check
+#define attni_cross_entropy_forward  attni64_cross_entropy_forward
+#define attni_fused_backward         attni64_fused_backward
+#define attni_fused_forward          attni64_fused_forward
+#define attni_gemm                   attni64_gemm
+#define attni_gemm_parallel          attni64_gemm_parallel
+#define attni_kernels_for            attni64_kernels_for
+#define attni_kernels_get            attni64_kernels_get
+#define attni_mask_resolve           attni64_mask_resolve
+#define attni_reference_backward     attni64_reference_backward
+#define attni_reference_forward      attni64_reference_forward
 
 #endif
