@@ -8,5 +8,7 @@
 #include "kernels/kernels.h"
 
 void KERNEL(exp)(real *y, const real *x, size_t n);
+void KERNEL(gemm)(const attni_product *product);
+double KERNEL(fma_chains)(real *sum, size_t rounds);
 
 #endif

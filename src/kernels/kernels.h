@@ -15,6 +15,8 @@
 
 #include "base/real.h"
 
+#include "kernels/gemm.h"
+
 #include <attn/isa.h>
 #include <stddef.h>
 
@@ -24,6 +26,13 @@ typedef struct attni_kernels {
 
     /* y[i] = exp(x[i]) to 2 ulp; 0 where that is not a normal number, +inf where it overflows. */
     void (*exp)(real *y, const real *x, size_t n);
+
+    /* C = alpha · op(A) op(B) + beta · C + bias, see gemm.h. Uses 32 KiB of stack. */
+    void (*gemm)(const attni_product *product);
+
+    /* Keeps the multiply-add units busy with `rounds` rounds of work that stays in registers,
+     * leaves a value that depends on all of it, returns the floating-point operations done. */
+    double (*fma_chains)(real *sum, size_t rounds);
 } attni_kernels;
 
 /* The table of the instruction set in use (attn_isa_current). */

@@ -13,4 +13,6 @@ const attni_kernels KERNEL(kernels) = {
     .isa = ISA_OF(ATTNI_ISA),
     .lanes = VLEN,
     .exp = KERNEL(exp),
+    .gemm = KERNEL(gemm),
+    .fma_chains = KERNEL(fma_chains),
 };

@@ -1,27 +1,155 @@
 #include "ops/gemm.h"
 
-void attni_gemm(const attni_product *p) {
-    for (size_t i = 0; i < p->m; i++)
-        for (size_t j = 0; j < p->n; j++) {
-            real sum = 0;
-            for (size_t l = 0; p->alpha != 0 && l < p->k; l++)
-                sum += (p->trans_a ? p->a[l * p->lda + i] : p->a[i * p->lda + l]) *
-                       (p->trans_b ? p->b[j * p->ldb + l] : p->b[l * p->ldb + j]);
-            real *c = &p->c[i * p->ldc + j];
-            *c = p->alpha * sum + (p->beta != 0 ? p->beta * *c : 0) + (p->bias ? p->bias[j] : 0);
-        }
+#include "base/size.h"
+#include "kernels/kernels.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#if defined(ATTN_WITH_ONEDNN) && !defined(ATTN_DOUBLE)
+#include <oneapi/dnnl/dnnl.h>
+#define WITH_ONEDNN
+#endif
+
+#ifdef WITH_ONEDNN
+
+/* oneDNN packs both operands, which pays where all three sizes are large. It picks its own
+ * instruction set, so it serves only where ours is not lowered. */
+static bool onednn_is_better(const attni_product *p) {
+    const size_t least = 192;
+    return p->m >= least && p->n >= least && p->k >= least && p->alpha != 0 &&
+           (attn_isa_current() == ATTN_ISA_COUNT - 1 ||
+            !attn_isa_available((attn_isa)(attn_isa_current() + 1)));
+}
+
+/* C = alpha · op(A) op(B) + beta · C by oneDNN on one thread; false if it refuses. Inside an active
+ * parallel region it keeps to one thread; elsewhere it would start its own team. */
+static bool onednn_gemm(const attni_product *p) {
+    const int threads = omp_get_max_threads();
+    const bool alone = !omp_in_parallel();
+    if (alone)
+        omp_set_num_threads(1);
+    const dnnl_status_t status =
+        dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', (dnnl_dim_t)p->m,
+                   (dnnl_dim_t)p->n, (dnnl_dim_t)p->k, p->alpha, p->a, (dnnl_dim_t)p->lda, p->b,
+                   (dnnl_dim_t)p->ldb, p->beta, p->c, (dnnl_dim_t)p->ldc);
+    if (alone)
+        omp_set_num_threads(threads);
+    return status == dnnl_success;
+}
+
+/* oneDNN knows no bias: C starts as beta · C + bias. */
+static void add_bias_first(attni_product *p) {
+    attni_product bias = *p;
+    bias.k = 0;
+    attni_kernels_get()->gemm(&bias);
+    p->bias = NULL;
+    p->beta = 1;
+}
+
+#endif
+
+void attni_gemm(const attni_product *product) {
+#ifdef WITH_ONEDNN
+    if (onednn_is_better(product)) {
+        attni_product p = *product;
+        if (p.bias)
+            add_bias_first(&p);
+        if (!onednn_gemm(&p))
+            attni_kernels_get()->gemm(&p);
+        return;
+    }
+#endif
+    attni_kernels_get()->gemm(product);
+}
+
+/* How a product is cut into tiles of C. */
+typedef struct grid {
+    size_t tile_rows, tile_columns, rows, columns; /* of a tile; of the grid */
+} grid;
+
+/* Tiles of about TILE_WORK multiply-adds or more, at most about MOST_TILES of them: wide, because
+ * every tile of the same columns packs the same part of B again. Depends on the shape alone. */
+static grid grid_of(const attni_product *p) {
+    const size_t tile_work = (size_t)1 << 19, most_tiles = 32;
+    const size_t wide = 256, register_rows = 6, least_rows = 12;
+    grid g = {0};
+    if (p->m == 0 || p->n == 0)
+        return g;
+    const double work = (double)p->m * (double)p->n * (double)p->k;
+    const double share = work / (double)tile_work;
+    const size_t tiles = share < 1 ? 1 : share > (double)most_tiles ? most_tiles : (size_t)share;
+    g.columns = tiles == 1 ? 1 : size_div_up(p->n, wide);
+    g.tile_columns = size_div_up(size_div_up(p->n, g.columns), 64) * 64;
+    g.columns = size_div_up(p->n, g.tile_columns);
+    g.rows = size_div_up(tiles, g.columns);
+    g.tile_rows = size_div_up(size_div_up(p->m, g.rows), register_rows) * register_rows;
+    g.tile_rows = size_max(g.tile_rows, least_rows);
+    g.rows = size_div_up(p->m, g.tile_rows);
+    return g;
+}
+
+static void run_tile(const attni_product *product, const grid *g, size_t tile) {
+    attni_product p = *product;
+    const size_t row = tile / g->columns * g->tile_rows;
+    const size_t column = tile % g->columns * g->tile_columns;
+    p.m = size_min(p.m - row, g->tile_rows);
+    p.n = size_min(p.n - column, g->tile_columns);
+    p.a += p.trans_a ? row : row * p.lda;
+    p.b += p.trans_b ? column * p.ldb : column;
+    p.c += row * p.ldc + column;
+    if (p.bias)
+        p.bias += column;
+    attni_gemm(&p);
+}
+
+/* At most GROUP products share one parallel region. */
+enum { GROUP = 16 };
+
+static void run_group(const attni_product *products, size_t count, size_t max_threads) {
+    const double region_pays = 1 << 19; /* multiply-adds */
+    grid grids[GROUP];
+    size_t ends[GROUP], tiles = 0; /* tiles of products 0 .. i */
+    double work = 0;
+    for (size_t i = 0; i < count; i++) {
+        grids[i] = grid_of(&products[i]);
+        tiles += grids[i].rows * grids[i].columns;
+        ends[i] = tiles;
+        work += (double)products[i].m * (double)products[i].n * (double)products[i].k;
+    }
+    size_t threads = 1;
+#ifdef _OPENMP
+    threads = max_threads ? max_threads : (size_t)omp_get_max_threads();
+    threads = work < region_pays || omp_in_parallel() ? 1 : size_min(threads, tiles);
+#pragma omp parallel for schedule(dynamic, 1) num_threads((int)threads) if (threads > 1)
+#endif
+    for (size_t tile = 0; tile < tiles; tile++) {
+        size_t i = 0;
+        while (tile >= ends[i])
+            i++;
+        run_tile(&products[i], &grids[i], tile - (i > 0 ? ends[i - 1] : 0));
+    }
 }
 
 void attni_gemm_parallel(const attni_product *products, size_t count, size_t max_threads) {
-    (void)max_threads;
-    for (size_t i = 0; i < count; i++)
-        attni_gemm(&products[i]);
+    for (size_t i = 0; i < count; i += GROUP)
+        run_group(products + i, size_min(count - i, GROUP), max_threads);
 }
 
 void attni_column_sums_add(real *sums, const real *x, size_t rows, size_t columns,
                            size_t max_threads) {
-    (void)max_threads;
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < columns; j++)
-            sums[j] += x[i * columns + j];
+    const real one = 1; /* a row of ones: every element is this one */
+    attni_product ones = {.m = 1,
+                          .n = columns,
+                          .k = rows,
+                          .trans_a = true,
+                          .alpha = 1,
+                          .beta = 1,
+                          .a = &one,
+                          .lda = 0,
+                          .b = x,
+                          .ldb = columns,
+                          .c = sums,
+                          .ldc = columns};
+    attni_gemm_parallel(&ones, 1, max_threads);
 }

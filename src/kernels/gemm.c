@@ -1,0 +1,316 @@
+#include "kernels/gemm.h"
+
+#include "base/size.h"
+#include "kernels/bodies.h"
+#include "kernels/simd.h"
+
+/* C is computed in tiles of TILE_ROWS rows by TILE_VECTORS vectors, whose sums stay in registers
+ * beside one row of B and one broadcast element of A:
+ *
+ *     for BLOCK_ROWS rows of C                     that part of A stays in the second-level cache
+ *         for DEPTH steps of k
+ *             for each strip of C, TILE_VECTORS vectors wide
+ *                 pack B[DEPTH, strip]             stays in the first-level cache
+ *                 for each tile down the strip
+ *                     sums = A[rows, DEPTH] B[DEPTH, strip]
+ *
+ * A is never packed: the tiles read single elements of it, which suits both ways it may lie. The
+ * sum over k is the same for every element of C, whatever the shapes of tile and matrix: ascending
+ * within DEPTH steps, and the parts in ascending order. */
+#if VBYTES == 64 || defined(__aarch64__)
+enum { TILE_VECTORS = 4 };
+#else
+enum { TILE_VECTORS = 2 };
+#endif
+enum {
+    TILE_ROWS = 6,
+    STRIP = TILE_VECTORS * VLEN,
+    DEPTH = VBYTES == 64 ? 128 : 256, /* a packed strip has at most 32 KiB */
+    BLOCK_ROWS = 768,
+    CACHE_LINE = 64
+};
+
+/* One tile: C = alpha · A B + gamma · addend. Element (i,p) of A is a[i·a_row + p·a_step]. */
+typedef struct tile {
+    real *c;
+    size_t c_row;
+    const real *a;
+    size_t a_row, a_step;
+    const real *b;
+    size_t b_row;
+    size_t depth;
+    size_t columns; /* of C; the rest of the last vector is computed but not stored */
+    real alpha, gamma;
+    const real *addend; /* NULL = none; its rows are addend_row apart: 0 for a bias */
+    size_t addend_row;
+} tile;
+
+/* Both sizes are constants where this is inlined, so the sums are registers. */
+VINLINE void tile_store(const tile *t, vreal sums[TILE_ROWS][TILE_VECTORS], size_t rows,
+                        size_t vectors) {
+    const vreal alpha = vbroadcast(&t->alpha), gamma = vbroadcast(&t->gamma);
+#pragma GCC unroll 6
+    for (size_t i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (size_t j = 0; j < vectors; j++)
+            sums[i][j] *= alpha;
+    if (t->addend)
+#pragma GCC unroll 6
+        for (size_t i = 0; i < rows; i++)
+#pragma GCC unroll 4
+            for (size_t j = 0; j < vectors; j++)
+                sums[i][j] += gamma * vload(t->addend + i * t->addend_row + j * VLEN);
+#pragma GCC unroll 6
+    for (size_t i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (size_t j = 0; j < vectors; j++)
+            vstore(t->c + i * t->c_row + j * VLEN, sums[i][j]);
+}
+
+/* The same for a tile whose last vector hangs over the edge of C. */
+VINLINE void tile_store_edge(const tile *t, vreal sums[TILE_ROWS][TILE_VECTORS], size_t rows,
+                             size_t vectors) {
+    real addend[STRIP] = {0};
+    real result[STRIP];
+    const vreal alpha = vbroadcast(&t->alpha), gamma = vbroadcast(&t->gamma);
+#pragma GCC unroll 6
+    for (size_t i = 0; i < rows; i++) {
+        if (t->addend)
+            memcpy(addend, t->addend + i * t->addend_row, t->columns * sizeof(real));
+#pragma GCC unroll 4
+        for (size_t j = 0; j < vectors; j++)
+            vstore(&result[j * VLEN], sums[i][j] * alpha + gamma * vload(&addend[j * VLEN]));
+        memcpy(t->c + i * t->c_row, result, t->columns * sizeof(real));
+    }
+}
+
+VINLINE void tile_compute(const tile *t, size_t rows, size_t vectors) {
+    vreal sums[TILE_ROWS][TILE_VECTORS];
+    const real *a = t->a, *b = t->b;
+    const size_t a_row = t->a_row, a_step = t->a_step, b_row = t->b_row;
+#pragma GCC unroll 6
+    for (size_t i = 0; i < rows; i++) {
+#pragma GCC unroll 4
+        for (size_t j = 0; j < vectors; j++)
+            sums[i][j] = vzero();
+        for (size_t j = 0; j < vectors * VLEN; j += CACHE_LINE / sizeof(real))
+            __builtin_prefetch(t->c + i * t->c_row + j, 1);
+    }
+    for (size_t p = t->depth; p > 0; p--, a += a_step, b += b_row) {
+        vreal row[TILE_VECTORS];
+#pragma GCC unroll 4
+        for (size_t j = 0; j < vectors; j++)
+            row[j] = vload(b + j * VLEN);
+#pragma GCC unroll 6
+        for (size_t i = 0; i < rows; i++) {
+            const vreal element = vbroadcast(a + i * a_row);
+#pragma GCC unroll 4
+            for (size_t j = 0; j < vectors; j++)
+                sums[i][j] += element * row[j];
+        }
+    }
+    if (t->columns == vectors * VLEN)
+        tile_store(t, sums, rows, vectors);
+    else
+        tile_store_edge(t, sums, rows, vectors);
+}
+
+VINLINE void tile_of_rows(const tile *t, size_t rows) {
+    switch (size_div_up(t->columns, VLEN)) {
+    case 1:
+        tile_compute(t, rows, 1);
+        break;
+    case 2:
+        tile_compute(t, rows, 2);
+        break;
+#if VBYTES == 64 || defined(__aarch64__)
+    case 3:
+        tile_compute(t, rows, 3);
+        break;
+    case 4:
+        tile_compute(t, rows, 4);
+        break;
+#endif
+    }
+}
+
+static void tile_run(const tile *t, size_t rows) {
+    switch (rows) {
+    case 1:
+        tile_of_rows(t, 1);
+        break;
+    case 2:
+        tile_of_rows(t, 2);
+        break;
+    case 3:
+        tile_of_rows(t, 3);
+        break;
+    case 4:
+        tile_of_rows(t, 4);
+        break;
+    case 5:
+        tile_of_rows(t, 5);
+        break;
+    case 6:
+        tile_of_rows(t, 6);
+        break;
+    }
+}
+
+/* Tiles down `rows` rows of a strip, as equal in height as can be. */
+static void strip_run(tile t, size_t rows) {
+    for (size_t tiles = size_div_up(rows, TILE_ROWS); tiles > 0; tiles--) {
+        const size_t height = size_div_up(rows, tiles);
+        tile_run(&t, height);
+        rows -= height;
+        t.a += height * t.a_row;
+        t.c += height * t.c_row;
+        if (t.addend)
+            t.addend += height * t.addend_row;
+    }
+}
+
+/* a0 b0 a1 b1 ... from the low, then the high half of both vectors */
+VINLINE vreal zip_low(vreal a, vreal b) {
+#if VLEN == 16
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+#elif VLEN == 8
+    return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+#elif VLEN == 4
+    return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+#else
+    return __builtin_shufflevector(a, b, 0, 2);
+#endif
+}
+VINLINE vreal zip_high(vreal a, vreal b) {
+#if VLEN == 16
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
+                                   31);
+#elif VLEN == 8
+    return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+#elif VLEN == 4
+    return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+#else
+    return __builtin_shufflevector(a, b, 1, 3);
+#endif
+}
+
+/* A square of VLEN x VLEN, transposed: zipping the first half of the rows with the second turns the
+ * index (row, lane) one bit to the left, and log2(VLEN) turns swap row and lane. */
+VINLINE void transpose_square(real *to, size_t to_row, const real *from, size_t from_row) {
+    vreal rows[VLEN], zipped[VLEN];
+#pragma GCC unroll 16
+    for (size_t i = 0; i < VLEN; i++)
+        rows[i] = vload(from + i * from_row);
+#pragma GCC unroll 4
+    for (size_t done = 1; done < VLEN; done *= 2) {
+#pragma GCC unroll 8
+        for (size_t i = 0; i < VLEN / 2; i++) {
+            zipped[2 * i] = zip_low(rows[i], rows[i + VLEN / 2]);
+            zipped[2 * i + 1] = zip_high(rows[i], rows[i + VLEN / 2]);
+        }
+#pragma GCC unroll 16
+        for (size_t i = 0; i < VLEN; i++)
+            rows[i] = zipped[i];
+    }
+#pragma GCC unroll 16
+    for (size_t i = 0; i < VLEN; i++)
+        vstore(to + i * to_row, rows[i]);
+}
+
+/* packed (depth, width) = transpose of b (columns, depth), zeros beyond `columns` */
+static void pack_transposed(real *packed, size_t width, const real *b, size_t b_row, size_t depth,
+                            size_t columns) {
+    for (size_t j = 0; j < width; j += VLEN) {
+        const size_t lanes = size_min(VLEN, columns - j);
+        size_t p = 0;
+        if (lanes == VLEN)
+            for (; p + VLEN <= depth; p += VLEN)
+                transpose_square(packed + p * width + j, width, b + j * b_row + p, b_row);
+        for (; p < depth; p++)
+            for (size_t i = 0; i < VLEN; i++)
+                packed[p * width + j + i] = i < lanes ? b[(j + i) * b_row + p] : 0;
+    }
+}
+
+/* packed (depth, width) = b (depth, columns), zeros beyond `columns` */
+static void pack_straight(real *packed, size_t width, const real *b, size_t b_row, size_t depth,
+                          size_t columns) {
+    for (size_t p = 0; p < depth; p++, packed += width, b += b_row) {
+        size_t j = 0;
+        for (; j + VLEN <= columns; j += VLEN)
+            vstore(packed + j, vload(b + j));
+        for (; j < width; j++)
+            packed[j] = j < columns ? b[j] : 0;
+    }
+}
+
+/* Whether a strip of B can be read where it lies: it must fill whole vectors, and be contiguous or
+ * used too little to repay the copy. */
+static bool strip_is_packed(const attni_product *g, size_t columns) {
+    const size_t wide = 128; /* rows this far apart begin to evict each other */
+    return !g->trans_b && columns % VLEN == 0 &&
+           (g->ldb == columns || g->m <= 2 * TILE_ROWS ||
+            (g->m <= 8 * TILE_ROWS && g->ldb <= wide));
+}
+
+/* A[rows, p..p+depth] B[p..p+depth, strip] for one strip of C, `rows` rows from `row` down. */
+static void strip_product(const attni_product *g, size_t row, size_t rows, size_t column, size_t p,
+                          size_t depth) {
+    _Alignas(CACHE_LINE) real packed[DEPTH * STRIP];
+    const size_t columns = size_min(g->n - column, STRIP);
+    const size_t width = size_div_up(columns, VLEN) * VLEN;
+    tile t = {.c = g->c + row * g->ldc + column,
+              .c_row = g->ldc,
+              .a = g->trans_a ? g->a + p * g->lda + row : g->a + row * g->lda + p,
+              .a_row = g->trans_a ? 1 : g->lda,
+              .a_step = g->trans_a ? g->lda : 1,
+              .b = packed,
+              .b_row = width,
+              .depth = depth,
+              .columns = columns,
+              .alpha = g->alpha,
+              .gamma = p > 0 ? 1 : g->beta};
+    if (g->trans_b) {
+        pack_transposed(packed, width, g->b + column * g->ldb + p, g->ldb, depth, columns);
+    } else if (strip_is_packed(g, columns)) {
+        t.b = g->b + p * g->ldb + column;
+        t.b_row = g->ldb;
+    } else {
+        pack_straight(packed, width, g->b + p * g->ldb + column, g->ldb, depth, columns);
+    }
+    if (t.gamma != 0) {
+        t.addend = t.c;
+        t.addend_row = g->ldc;
+    } else if (g->bias) {
+        t.gamma = 1;
+        t.addend = g->bias + column;
+    }
+    strip_run(t, rows);
+}
+
+/* C = beta · C + bias */
+static void scale_and_bias(const attni_product *g) {
+    for (size_t i = 0; i < g->m; i++)
+        for (size_t j = 0; j < g->n; j++) {
+            real *c = g->c + i * g->ldc + j;
+            *c = (g->beta != 0 ? g->beta * *c : 0) + (g->bias ? g->bias[j] : 0);
+        }
+}
+
+void KERNEL(gemm)(const attni_product *product) {
+    attni_product g = *product;
+    const bool sum_is_empty = g.k == 0 || g.alpha == 0;
+    if (sum_is_empty || (g.bias && g.beta != 0)) {
+        scale_and_bias(&g);
+        g.beta = 1;
+        g.bias = NULL;
+    }
+    if (sum_is_empty)
+        return;
+    for (size_t row = 0; row < g.m; row += BLOCK_ROWS)
+        for (size_t p = 0; p < g.k; p += DEPTH)
+            for (size_t column = 0; column < g.n; column += STRIP)
+                strip_product(&g, row, size_min(g.m - row, BLOCK_ROWS), column, p,
+                              size_min(g.k - p, DEPTH));
+}

@@ -1,0 +1,45 @@
+#include <attn/isa.h>
+
+#include "base/real.h"
+#include "kernels/kernels.h"
+
+#include <time.h>
+
+static double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Operations per second of `threads` threads that each run `rounds` rounds. */
+static double measure(size_t threads, size_t rounds) {
+    const attni_kernels *kernels = attni_kernels_get();
+    double operations = 0;
+    const double start = seconds_now();
+#ifdef _OPENMP
+#pragma omp parallel for schedule(static) num_threads((int)threads) reduction(+ : operations)
+#endif
+    for (size_t i = 0; i < threads; i++) {
+        real sum;
+        operations += kernels->fma_chains(&sum, rounds);
+    }
+    return operations / (seconds_now() - start);
+}
+
+/* The best of several short runs: whatever else the machine does can only slow one down. */
+double attn_fma_peak(size_t threads) {
+    const double slice = 0.01;
+    const size_t runs = 10, first_rounds = 1000;
+    threads = threads ? threads : 1;
+    measure(threads, first_rounds); /* wakes the threads */
+    const double start = seconds_now();
+    measure(threads, first_rounds);
+    const size_t rounds =
+        (size_t)((double)first_rounds * (slice / (seconds_now() - start + 1e-9))) + 1;
+    double best = 0;
+    for (size_t i = 0; i < runs; i++) {
+        const double rate = measure(threads, rounds);
+        best = rate > best ? rate : best;
+    }
+    return best * 1e-9;
+}
