@@ -4,18 +4,32 @@
 #ifndef ATTNI_NAMES64_INTERNAL_H
 #define ATTNI_NAMES64_INTERNAL_H
 
-#define attni_column_sums_add        attni64_column_sums_add
-#define attni_cross_entropy_backward attni64_cross_entropy_backward
-#define attni_cross_entropy_check    attni64_cross_entropy_check
-#define attni_cross_entropy_forward  attni64_cross_entropy_forward
-#define attni_fused_backward         attni64_fused_backward
-#define attni_fused_forward          attni64_fused_forward
-#define attni_gemm                   attni64_gemm
-#define attni_gemm_parallel          attni64_gemm_parallel
-#define attni_kernels_for            attni64_kernels_for
-#define attni_kernels_get            attni64_kernels_get
-#define attni_mask_resolve           attni64_mask_resolve
-#define attni_reference_backward     attni64_reference_backward
-#define attni_reference_forward      attni64_reference_forward
+#define attni_band_blocked_is_zero      attni64_band_blocked_is_zero
+#define attni_band_fill_beyond          attni64_band_fill_beyond
+#define attni_band_fill_blocked         attni64_band_fill_blocked
+#define attni_column_sums_add           attni64_column_sums_add
+#define attni_cross_entropy_backward    attni64_cross_entropy_backward
+#define attni_cross_entropy_check       attni64_cross_entropy_check
+#define attni_cross_entropy_forward     attni64_cross_entropy_forward
+#define attni_fused_backward            attni64_fused_backward
+#define attni_fused_forward             attni64_fused_forward
+#define attni_gemm                      attni64_gemm
+#define attni_gemm_parallel             attni64_gemm_parallel
+#define attni_kernels_for               attni64_kernels_for
+#define attni_kernels_get               attni64_kernels_get
+#define attni_mask_resolve              attni64_mask_resolve
+#define attni_masked_product            attni64_masked_product
+#define attni_masked_product_transposed attni64_masked_product_transposed
+#define attni_pairs_check               attni64_pairs_check
+#define attni_reference_backward        attni64_reference_backward
+#define attni_reference_forward         attni64_reference_forward
+#define attni_rows_clean                attni64_rows_clean
+#define attni_scores_band_backward      attni64_scores_band_backward
+#define attni_scores_band_forward       attni64_scores_band_forward
+#define attni_shape_check               attni64_shape_check
+#define attni_softmax_row_backward      attni64_softmax_row_backward
+#define attni_softmax_row_forward       attni64_softmax_row_forward
+#define attni_values_band_backward      attni64_values_band_backward
+#define attni_values_band_forward       attni64_values_band_forward
 
 #endif

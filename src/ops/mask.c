@@ -5,6 +5,18 @@
 
 #include <string.h>
 
+/* Whether the place of a broadcast mask's last element wraps. */
+static bool places_wrap(const attn_broadcast *strides, const attn_shape *shape) {
+    const size_t size[4] = {shape->batch, shape->num_heads, shape->len_q, shape->len_k};
+    const size_t stride[4] = {strides->batch, strides->head, strides->query, strides->key};
+    size_t end = 0, step;
+    for (size_t axis = 0; axis < 4; axis++)
+        if (size[axis] > 0 &&
+            (!size_mul(&step, size[axis] - 1, stride[axis]) || !size_add(&end, end, step)))
+            return true;
+    return false;
+}
+
 attn_status attni_mask_resolve(attni_mask *resolved, const attn_mask *mask,
                                const attn_shape *shape) {
     memset(resolved, 0, sizeof *resolved);
@@ -15,6 +27,15 @@ attn_status attni_mask_resolve(attni_mask *resolved, const attn_mask *mask,
     resolved->attend = mask->attend;
     resolved->attend_strides = mask->attend_strides;
     resolved->causal = mask->causal;
+    attn_broadcast padding_strides = {.batch = resolved->padding_stride, .key = 1};
+    if (mask->padding && places_wrap(&padding_strides, shape))
+        return attni_fail(ATTN_ERROR_OVERFLOW, "padding_stride %zu: the last sample's place wraps",
+                          mask->padding_stride);
+    if (mask->attend && places_wrap(&mask->attend_strides, shape))
+        return attni_fail(ATTN_ERROR_OVERFLOW,
+                          "attend_strides (%zu, %zu, %zu, %zu): the last element's place wraps",
+                          mask->attend_strides.batch, mask->attend_strides.head,
+                          mask->attend_strides.query, mask->attend_strides.key);
     if (!mask->causal)
         return ATTN_OK;
     switch (mask->causal_align) {

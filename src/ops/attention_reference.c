@@ -1,0 +1,203 @@
+/*
+ * The textbook path: scores, softmax and weighted sum of values, one after the other, on every band
+ * of every head. P is held whole, (B,H,Lq,Lk), for the backward or where it is asked for.
+ *
+ *     forward     S = scale·Q Kᵀ, -inf where blocked    (Lq,Lk) = (Lq,d) (d,Lk)
+ *                 P = softmax(S)                        (Lq,Lk)
+ *                 O = P V                               (Lq,d)  = (Lq,Lk) (Lk,d)
+ *
+ *     backward    dP = dO Vᵀ,  dV = Pᵀ dO               (Lq,Lk), (Lk,d)
+ *                 dS = P ∘ (dP - rowsum(dP ∘ P))        (Lq,Lk)
+ *                 dQ = scale·dS K,  dK = scale·dSᵀ Q    (Lq,d), (Lk,d)
+ *
+ * A task is a head, so that dK and dV sum over bands in one order for any number of threads.
+ */
+#include "base/fail.h"
+#include "ops/band_ops.h"
+#include "ops/parallel.h"
+#include "ops/sdpa_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+static size_t num_heads_in_all(const attni_sdpa *call) {
+    return call->shape.batch * call->shape.num_heads;
+}
+
+/* Threads, and so slots of scratch, of a call. */
+static size_t num_slots(const attni_sdpa *call) {
+    const attn_shape *s = &call->shape;
+    size_t heads = num_heads_in_all(call);
+    return heads ? (size_t)threads_for(call->threads, heads, s->len_q * s->len_k * s->d_head) : 0;
+}
+
+/* `count` reals for each of `slots` slots, slot n at n·count. */
+static attn_status carve(real **array, attn_arena *arena, size_t slots, size_t rows, size_t width) {
+    void *object;
+    size_t count;
+    if (!size_product(&count, (size_t[]){slots, rows, width}, 3))
+        return attni_fail(ATTN_ERROR_OVERFLOW, "attn_sdpa: %zu x %zu x %zu reals: the size wraps",
+                          slots, rows, width);
+    ATTNI_TRY(attn_arena_alloc(arena, &object, count, sizeof(real)));
+    *array = object;
+    return ATTN_OK;
+}
+
+static size_t head_offset(const attni_sdpa *call, size_t head, const attn_strides *strides) {
+    size_t num_heads = call->shape.num_heads;
+    return head / num_heads * strides->batch + head % num_heads * strides->head;
+}
+
+static attni_rows head_rows(const attni_sdpa *call, size_t head, const real *data,
+                            const attn_strides *strides) {
+    size_t stride = size_max(strides->token, call->shape.d_head); /* of a single row: anything */
+    return rows_at(data, head_offset(call, head, strides), stride);
+}
+
+static attni_matrix head_matrix(const attni_sdpa *call, size_t head, real *data,
+                                const attn_strides *strides) {
+    size_t stride = size_max(strides->token, call->shape.d_head);
+    return matrix_at(data, head_offset(call, head, strides), stride);
+}
+
+/* A score-like array as an operation reads it. */
+static attni_rows reading(attni_matrix m) {
+    return (attni_rows){.data = m.data, .stride = m.stride};
+}
+
+typedef struct forward_arrays {
+    real *weights;        /* P of all heads, or NULL: it lives in a band of scratch */
+    real *band;           /* (rows of a band, Lk) */
+    real *value;          /* (Lk, d): v without rows that are not finite */
+    real *weights_wanted; /* a copy of P goes here, or NULL */
+} forward_arrays;
+
+static void forward_head(const attni_sdpa *call, const attn_sdpa_output *output, size_t head,
+                         const forward_arrays *arrays) {
+    const attn_sdpa_input *in = call->input;
+    const attn_shape *shape = &call->shape;
+    attni_rows q = head_rows(call, head, in->query, &in->query_strides);
+    attni_rows k = head_rows(call, head, in->key, &in->key_strides);
+    attni_rows v = head_rows(call, head, in->value, &in->value_strides);
+    attni_matrix o = head_matrix(call, head, output->context, &output->context_strides);
+    attni_rows_clean(&v, shape->len_k, shape->d_head, arrays->value);
+    for (size_t i = 0; i < shape->len_q; i += BAND_ROWS) {
+        attni_band band = band_at(&call->mask, shape, head, i);
+        size_t row = head * shape->len_q + i;
+        attni_matrix p = {arrays->weights ? arrays->weights + row * shape->len_k : arrays->band,
+                          shape->len_k};
+        attni_scores_band_forward(p, q, k, call->scale, &band);
+        for (size_t r = 0; r < band.rows; r++)
+            attni_softmax_row_forward(p.data + r * p.stride,
+                                      output->lse ? output->lse + row + r : NULL,
+                                      p.data + r * p.stride, band.keys);
+        attni_values_band_forward(o, reading(p), v, &band);
+        if (arrays->weights)
+            attni_band_fill_beyond(&band, p.data, p.stride, 0);
+        if (arrays->weights_wanted)
+            memcpy(arrays->weights_wanted + row * shape->len_k, p.data,
+                   band.rows * shape->len_k * sizeof(real));
+    }
+}
+
+attn_status attni_reference_forward(const attni_sdpa *call, const attn_sdpa_output *output,
+                                    attn_arena *arena, attn_sdpa_saved *saved) {
+    const attn_shape *shape = &call->shape;
+    size_t heads = num_heads_in_all(call), slots = num_slots(call);
+    forward_arrays all = {.weights = saved ? NULL : output->weights};
+    ATTNI_TRY(attni_pairs_check("attn_sdpa_forward, reference", shape));
+    if (saved)
+        ATTNI_TRY(carve(&all.weights, arena, heads, shape->len_q, shape->len_k));
+    size_t mark = attn_arena_mark(arena);
+    if (!saved && !output->weights)
+        ATTNI_TRY(carve(&all.band, arena, slots, size_min(BAND_ROWS, shape->len_q), shape->len_k));
+    ATTNI_TRY(carve(&all.value, arena, slots, shape->len_k, shape->d_head));
+    if (saved) {
+        saved->weights = all.weights;
+        all.weights_wanted = output->weights;
+    }
+    if (!arena->measuring) {
+#pragma omp parallel for schedule(dynamic) num_threads((int)size_max(1, slots))
+        for (size_t head = 0; head < heads; head++) {
+            size_t slot = thread_slot();
+            forward_arrays mine = all;
+            if (all.band)
+                mine.band += slot * size_min(BAND_ROWS, shape->len_q) * shape->len_k;
+            mine.value += slot * shape->len_k * shape->d_head;
+            forward_head(call, output, head, &mine);
+        }
+    }
+    return attn_arena_rewind(arena, mark);
+}
+
+typedef struct backward_arrays {
+    real *band;             /* (rows of a band, Lk): dP, then dS in its place */
+    real *query, *dcontext; /* (Lq, d): without rows that are not finite */
+    real *key;              /* (Lk, d): the same */
+} backward_arrays;
+
+static void zero_rows(attni_matrix m, size_t rows, size_t width) {
+    for (size_t t = 0; m.data && t < rows; t++)
+        memset(m.data + t * m.stride, 0, width * sizeof(real));
+}
+
+static void backward_head(const attni_sdpa *call, const real *weights, attni_rows d_o,
+                          const attn_sdpa_grads *grads, size_t head,
+                          const backward_arrays *arrays) {
+    const attn_sdpa_input *in = call->input;
+    const attn_shape *shape = &call->shape;
+    size_t len_q = shape->len_q, len_k = shape->len_k, d = shape->d_head;
+    attni_rows q = head_rows(call, head, in->query, &in->query_strides);
+    attni_rows k = head_rows(call, head, in->key, &in->key_strides);
+    attni_rows v = head_rows(call, head, in->value, &in->value_strides);
+    attni_matrix dq = head_matrix(call, head, grads->query, &grads->query_strides);
+    attni_matrix dk = head_matrix(call, head, grads->key, &grads->key_strides);
+    attni_matrix dv = head_matrix(call, head, grads->value, &grads->value_strides);
+    attni_matrix ds = {dq.data || dk.data ? arrays->band : NULL, len_k};
+    attni_rows_clean(&q, len_q, d, arrays->query);
+    attni_rows_clean(&k, len_k, d, arrays->key);
+    attni_rows_clean(&d_o, len_q, d, arrays->dcontext);
+    zero_rows(dk, len_k, d);
+    zero_rows(dv, len_k, d);
+    for (size_t i = 0; i < len_q; i += BAND_ROWS) {
+        attni_band band = band_at(&call->mask, shape, head, i);
+        attni_rows p = rows_at(weights, (head * len_q + i) * len_k, len_k);
+        attni_values_band_backward(ds, dv, d_o, p, v, &band);
+        if (!ds.data)
+            continue;
+        for (size_t r = 0; r < band.rows; r++)
+            attni_softmax_row_backward(ds.data + r * len_k, ds.data + r * len_k, p.data + r * len_k,
+                                       band.keys);
+        /* 0 already, except in a row whose sum is NaN */
+        attni_band_fill_blocked(&band, ds.data, ds.stride, 0);
+        attni_scores_band_backward(dq, dk, reading(ds), q, k, call->scale, &band);
+    }
+}
+
+attn_status attni_reference_backward(const attni_sdpa *call, const attn_sdpa_saved *saved,
+                                     const real *dcontext, const attn_strides *dcontext_strides,
+                                     const attn_sdpa_grads *grads, attn_arena *arena) {
+    const attn_shape *shape = &call->shape;
+    size_t heads = num_heads_in_all(call), slots = num_slots(call);
+    size_t band_rows = size_min(BAND_ROWS, shape->len_q);
+    size_t len_q = shape->len_q, len_k = shape->len_k, d = shape->d_head;
+    size_t mark = attn_arena_mark(arena);
+    backward_arrays all;
+    ATTNI_TRY(carve(&all.band, arena, slots, band_rows, len_k));
+    ATTNI_TRY(carve(&all.query, arena, slots, len_q, d));
+    ATTNI_TRY(carve(&all.dcontext, arena, slots, len_q, d));
+    ATTNI_TRY(carve(&all.key, arena, slots, len_k, d));
+    if (!arena->measuring) {
+#pragma omp parallel for schedule(dynamic) num_threads((int)size_max(1, slots))
+        for (size_t head = 0; head < heads; head++) {
+            size_t slot = thread_slot();
+            backward_arrays mine = {.band = all.band + slot * band_rows * len_k,
+                                    .query = all.query + slot * len_q * d,
+                                    .dcontext = all.dcontext + slot * len_q * d,
+                                    .key = all.key + slot * len_k * d};
+            attni_rows d_o = head_rows(call, head, dcontext, dcontext_strides);
+            backward_head(call, saved->weights, d_o, grads, head, &mine);
+        }
+    }
+    return attn_arena_rewind(arena, mark);
+}

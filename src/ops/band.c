@@ -1,0 +1,37 @@
+#include "ops/band.h"
+
+void attni_band_fill_blocked(const attni_band *band, real *x, size_t stride, real value) {
+    const attni_mask *mask = band->mask;
+    const uint8_t *padding = mask->padding ? mask->padding + band->b * mask->padding_stride : NULL;
+    const attn_broadcast *s = &mask->attend_strides;
+    for (size_t i = 0; i < band->rows; i++) {
+        real *row = x + i * stride;
+        size_t query = band->begin + i, end = mask_key_end(mask, query, band->keys);
+        for (size_t j = 0; padding && j < end; j++)
+            row[j] = padding[j] ? value : row[j];
+        if (mask->attend) {
+            const uint8_t *attend =
+                mask->attend + band->b * s->batch + band->h * s->head + query * s->query;
+            for (size_t j = 0; j < end; j++)
+                row[j] = attend[j * s->key] ? row[j] : value;
+        }
+        for (size_t j = end; j < band->keys; j++)
+            row[j] = value;
+    }
+}
+
+void attni_band_fill_beyond(const attni_band *band, real *x, size_t stride, real value) {
+    for (size_t i = 0; i < band->rows; i++)
+        for (size_t j = band->keys; j < band->len_k; j++)
+            x[i * stride + j] = value;
+}
+
+bool attni_band_blocked_is_zero(const attni_band *band, const real *x, size_t stride) {
+    if (mask_is_empty(band->mask))
+        return true;
+    for (size_t i = 0; i < band->rows; i++)
+        for (size_t j = 0; j < band->keys; j++)
+            if (x[i * stride + j] != 0 && !band_allows(band, i, j))
+                return false;
+    return true;
+}

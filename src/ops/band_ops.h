@@ -1,0 +1,34 @@
+/*
+ * band_ops.h (internal) - the single operations on one band (see band.h), on one thread. The public
+ * operations loop over all bands; the reference path runs them one after the other on each.
+ *
+ * Shapes: q, o (Lq,d) and k, v (Lk,d) of the head; s, p (rows,keys) of the band. Gradients alike.
+ */
+#ifndef ATTNI_BAND_OPS_H
+#define ATTNI_BAND_OPS_H
+
+#include "ops/masked_product.h"
+
+/* d_head is at least 1 and the sizes of q, k, v and o do not wrap; for pairs, (B,H,Lq,Lk) does not
+ * either. `function` begins the message. */
+attn_status attni_shape_check(const char *function, const attn_shape *shape);
+attn_status attni_pairs_check(const char *function, const attn_shape *shape);
+
+/* s = scale · q kᵀ, -inf where blocked */
+void attni_scores_band_forward(attni_matrix s, attni_rows q, attni_rows k, double scale,
+                               const attni_band *band);
+/* dq is overwritten, dk added to; either may be not wanted. ds is 0 where blocked. */
+void attni_scores_band_backward(attni_matrix dq, attni_matrix dk, attni_rows ds, attni_rows q,
+                                attni_rows k, double scale, const attni_band *band);
+
+/* One row of softmax.h's pair; in place if p == s, ds == dp. */
+void attni_softmax_row_forward(real *p, real *lse, const real *s, size_t n);
+void attni_softmax_row_backward(real *ds, const real *dp, const real *p, size_t n);
+
+/* o = p v; p is 0 where blocked */
+void attni_values_band_forward(attni_matrix o, attni_rows p, attni_rows v, const attni_band *band);
+/* dp is overwritten, 0 where blocked, dv added to; either may be not wanted. */
+void attni_values_band_backward(attni_matrix dp, attni_matrix dv, attni_rows d_o, attni_rows p,
+                                attni_rows v, const attni_band *band);
+
+#endif

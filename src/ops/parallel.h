@@ -1,0 +1,47 @@
+/*
+ * parallel.h (internal) - how many threads a loop over independent tasks may use.
+ */
+#ifndef ATTNI_PARALLEL_H
+#define ATTNI_PARALLEL_H
+
+#include "base/size.h"
+
+#include <limits.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+/* A region of threads costs some microseconds: below this many multiply-adds one thread is faster.
+ */
+#define PARALLEL_MIN_WORK ((size_t)1 << 19)
+
+/* `max_threads` as a configuration gives it, 0 = as many as OpenMP would use. At least 1. */
+static inline size_t threads_resolve(size_t max_threads) {
+#ifdef _OPENMP
+    size_t available = (size_t)omp_get_max_threads();
+    return size_min(max_threads ? max_threads : available, INT_MAX);
+#else
+    (void)max_threads;
+    return 1;
+#endif
+}
+
+/* Threads for `tasks` tasks of `work_each` multiply-adds: one where a region would not pay. */
+static inline int threads_for(size_t max_threads, size_t tasks, size_t work_each) {
+    size_t work;
+    if (size_mul(&work, tasks, work_each) && work < PARALLEL_MIN_WORK)
+        return 1;
+    return (int)size_max(1, size_min(tasks, threads_resolve(max_threads)));
+}
+
+/* This thread's number within its region. */
+static inline size_t thread_slot(void) {
+#ifdef _OPENMP
+    return (size_t)omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+
+#endif
