@@ -74,7 +74,8 @@ static bool only_digits(const char *text) {
 static int set_unsigned(const tool_option *o, const char *text) {
     unsigned long long value;
     if (!tool_parse_unsigned(text, &value))
-        return complain(o, text, only_digits(text) ? "is too large" : "is not a whole number");
+        return complain(o, text,
+                        only_digits(text) ? "is too large" : "is not a whole number from 0 up");
     if (o->kind == TOOL_SIZE && value > SIZE_MAX)
         return complain(o, text, "is too large");
     int status = check_range(o, text, (double)value);
