@@ -389,7 +389,7 @@ END_TEST
 
 START_TEST(peak_is_a_rate) {
     const double one = attn_fma_peak(1), two = attn_fma_peak(2);
-    ck_assert_msg(one > 0.1 && one < 1e5 && two > 0.1 && two < 1e5, "peaks %g and %g", one, two);
+    ck_assert_msg(one > 0 && one < 1e5 && two > 0 && two < 1e5, "peaks %g and %g", one, two);
 }
 END_TEST
 
