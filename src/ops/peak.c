@@ -5,9 +5,9 @@
 
 #include <time.h>
 
-static double seconds_now(void) {
+static double seconds_of(clockid_t clock) {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
@@ -15,7 +15,7 @@ static double seconds_now(void) {
 static double measure(size_t threads, size_t rounds) {
     const attni_kernels *kernels = attni_kernels_get();
     double operations = 0;
-    const double start = seconds_now();
+    const double start = seconds_of(CLOCK_MONOTONIC);
 #ifdef _OPENMP
 #pragma omp parallel for schedule(static) num_threads((int)threads) reduction(+ : operations)
 #endif
@@ -23,7 +23,7 @@ static double measure(size_t threads, size_t rounds) {
         real sum;
         operations += kernels->fma_chains(&sum, rounds);
     }
-    return operations / (seconds_now() - start);
+    return operations / (seconds_of(CLOCK_MONOTONIC) - start);
 }
 
 /* The best of several short runs: whatever else the machine does can only slow one down. */
@@ -32,10 +32,12 @@ double attn_fma_peak(size_t threads) {
     const size_t runs = 10, first_rounds = 1000;
     threads = threads ? threads : 1;
     measure(threads, first_rounds); /* wakes the threads */
-    const double start = seconds_now();
-    measure(threads, first_rounds);
-    const size_t rounds =
-        (size_t)((double)first_rounds * (slice / (seconds_now() - start + 1e-9))) + 1;
+    /* How many rounds fill a slice is asked of the processor's clock, not the wall's: on a busy
+     * machine one thread may have waited most of the time. */
+    const double start = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+    measure(1, first_rounds);
+    const double took = seconds_of(CLOCK_THREAD_CPUTIME_ID) - start;
+    const size_t rounds = (size_t)((double)first_rounds * (slice / (took + 1e-9))) + 1;
     double best = 0;
     for (size_t i = 0; i < runs; i++) {
         const double rate = measure(threads, rounds);
