@@ -14,6 +14,7 @@
 #include <attn/mha.h>
 #include <attn/random.h>
 #include <attn/real.h>
+#include <attn/safetensors.h>
 #include <attn/scores.h>
 #include <attn/sdpa.h>
 #include <attn/softmax.h>
