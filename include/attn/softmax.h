@@ -5,7 +5,8 @@
  *     backward   ds = p ∘ (dp - sum(dp ∘ p))
  *
  * The backward is dp times the Jacobian diag(p) - p pᵀ, without ever forming it. A row of -inf
- * alone (every key blocked) has weights 0, lse -inf and ds 0.
+ * alone (every key blocked) has weights 0, lse -inf and ds 0. A score of -inf has weight 0 in every
+ * row; in a row that holds a NaN or +inf the other weights and the lse are NaN.
  */
 #ifndef ATTN_SOFTMAX_H
 #define ATTN_SOFTMAX_H

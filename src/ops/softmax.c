@@ -4,48 +4,72 @@
 #include "ops/band_ops.h"
 #include "ops/parallel.h"
 
-#include <string.h>
+#include <stdbool.h>
 #include <tgmath.h>
 
-/* p_j = exp(s_j - m) / l,   m = max_j s_j,   l = sum_j exp(s_j - m),   lse = m + log l */
-void attni_softmax_row_forward(real *p, real *lse, const real *s, size_t n) {
-    real max = (real)-INFINITY;
-    unsigned nan = 0;
-    for (size_t j = 0; j < n; j++) {
-        max = s[j] > max ? s[j] : max;
-        nan |= s[j] != s[j];
+/* Maxima and sums run in this many lanes, lane l over the columns l, l + LANES, ... */
+enum { LANES = 8 };
+
+/* The largest number of a row, -inf for an empty one; *has_nan tells of a NaN, which is skipped. */
+static real row_max(const real *s, size_t n, bool *has_nan) {
+    real max[LANES];
+    unsigned nan[LANES] = {0}, any = 0;
+    for (size_t l = 0; l < LANES; l++)
+        max[l] = (real)-INFINITY;
+    for (size_t j = 0; j < n; j += LANES)
+        for (size_t l = 0; l < size_min(LANES, n - j); l++) {
+            max[l] = s[j + l] > max[l] ? s[j + l] : max[l];
+            nan[l] |= s[j + l] != s[j + l];
+        }
+    for (size_t l = 0; l < LANES; l++) {
+        max[0] = max[l] > max[0] ? max[l] : max[0];
+        any |= nan[l];
     }
-    if (nan || max == (real)INFINITY) {
+    *has_nan = any;
+    return max[0];
+}
+
+/* sum_j x_j y_j */
+static double dot(const real *x, const real *y, size_t n) {
+    double sum[LANES] = {0};
+    for (size_t j = 0; j < n; j += LANES)
+        for (size_t l = 0; l < size_min(LANES, n - j); l++)
+            sum[l] += (double)x[j + l] * (double)y[j + l];
+    for (size_t l = 1; l < LANES; l++)
+        sum[0] += sum[l];
+    return sum[0];
+}
+
+/* p_j = exp(s_j - m) / l,   m = max_j s_j,   l = sum_j exp(s_j - m),   lse = m + log l
+ *
+ * Rows of -inf alone, and rows with a NaN or +inf, where m is no number to subtract, come first. */
+void attni_softmax_row_forward(real *p, real *lse, const real *s, size_t n) {
+    bool has_nan;
+    const real max = row_max(s, n, &has_nan);
+    double sum = 0;
+    if (has_nan || max == (real)INFINITY) {
         for (size_t j = 0; j < n; j++)
             p[j] = s[j] == (real)-INFINITY ? 0 : (real)NAN;
-        if (lse)
-            *lse = (real)NAN;
-        return;
+        sum = NAN;
+    } else if (max == (real)-INFINITY) {
+        for (size_t j = 0; j < n; j++)
+            p[j] = 0;
+    } else {
+        for (size_t j = 0; j < n; j++) {
+            p[j] = s[j] == (real)-INFINITY ? 0 : exp(s[j] - max);
+            sum += (double)p[j];
+        }
+        const real inverse = (real)(1 / sum);
+        for (size_t j = 0; j < n; j++)
+            p[j] *= inverse;
     }
-    if (max == (real)-INFINITY) {
-        memset(p, 0, n * sizeof(real));
-        if (lse)
-            *lse = (real)-INFINITY;
-        return;
-    }
-    double sum = 0;
-    for (size_t j = 0; j < n; j++) {
-        p[j] = s[j] == (real)-INFINITY ? 0 : exp(s[j] - max);
-        sum += (double)p[j];
-    }
-    real inverse = (real)(1 / sum);
-    for (size_t j = 0; j < n; j++)
-        p[j] *= inverse;
     if (lse)
-        *lse = (real)((double)max + log(sum));
+        *lse = sum == 0 ? (real)-INFINITY : (real)((double)max + log(sum));
 }
 
 /* ds_j = p_j (dp_j - D),   D = sum_j dp_j p_j */
 void attni_softmax_row_backward(real *ds, const real *dp, const real *p, size_t n) {
-    double sum = 0;
-    for (size_t j = 0; j < n; j++)
-        sum += (double)dp[j] * (double)p[j];
-    real row_sum = (real)sum;
+    const real row_sum = (real)dot(dp, p, n);
     for (size_t j = 0; j < n; j++)
         ds[j] = p[j] * (dp[j] - row_sum);
 }
