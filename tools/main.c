@@ -15,6 +15,8 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
+    {"health", "why scores are divided by sqrt(d_head): softmax and its gradient by head width",
+     command_health},
     {NULL, NULL, NULL},
 };
 
