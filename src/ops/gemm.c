@@ -2,6 +2,7 @@
 
 #include "base/size.h"
 #include "kernels/kernels.h"
+#include "ops/linear_products.h"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -138,18 +139,6 @@ void attni_gemm_parallel(const attni_product *products, size_t count, size_t max
 
 void attni_column_sums_add(real *sums, const real *x, size_t rows, size_t columns,
                            size_t max_threads) {
-    const real one = 1; /* a row of ones: every element is this one */
-    attni_product ones = {.m = 1,
-                          .n = columns,
-                          .k = rows,
-                          .trans_a = true,
-                          .alpha = 1,
-                          .beta = 1,
-                          .a = &one,
-                          .lda = 0,
-                          .b = x,
-                          .ldb = columns,
-                          .c = sums,
-                          .ldc = columns};
-    attni_gemm_parallel(&ones, 1, max_threads);
+    const attni_product sum = linear_product_db(sums, x, rows, columns);
+    attni_gemm_parallel(&sum, 1, max_threads);
 }

@@ -52,14 +52,14 @@ attn_status attn_linear_backward(attn_real *dx, attn_real *dw, attn_real *db, co
         return refuse_null("attn_linear_backward", "w, needed for dx,");
     if (dw && !x)
         return refuse_null("attn_linear_backward", "x, needed for dw,");
-    attni_product backward[2];
+    attni_product backward[3];
     size_t count = 0;
     if (dx)
         backward[count++] = linear_product_dx(dx, dy, w, rows, d_in, d_out);
     if (dw)
         backward[count++] = linear_product_dw(dw, dy, x, rows, d_in, d_out);
-    attni_gemm_parallel(backward, count, 0);
     if (db)
-        attni_column_sums_add(db, dy, rows, d_out, 0);
+        backward[count++] = linear_product_db(db, dy, rows, d_out);
+    attni_gemm_parallel(backward, count, 0);
     return ATTN_OK;
 }

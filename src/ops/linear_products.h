@@ -1,5 +1,5 @@
 /*
- * linear_products.h (internal) - the three matrix products of an affine map, for calls that run
+ * linear_products.h (internal) - the matrix products of an affine map, for calls that run
  * several maps in one parallel region.
  *
  * Shapes as in attn/linear.h: x (N, in), W (out, in), b (out), y (N, out).
@@ -56,6 +56,23 @@ static inline attni_product linear_product_dw(real *dw, const real *dy, const re
                            .ldb = d_in,
                            .c = dw,
                            .ldc = d_in};
+}
+
+/* db += 1ᵀ dy         (1,out) = (1,N) (N,out); every element of the row of ones is `one` */
+static inline attni_product linear_product_db(real *db, const real *dy, size_t rows, size_t d_out) {
+    static const real one = 1;
+    return (attni_product){.m = 1,
+                           .n = d_out,
+                           .k = rows,
+                           .trans_a = true,
+                           .alpha = 1,
+                           .beta = 1,
+                           .a = &one,
+                           .lda = 0,
+                           .b = dy,
+                           .ldb = d_out,
+                           .c = db,
+                           .ldc = d_out};
 }
 
 #endif
