@@ -8,6 +8,12 @@
 #include "kernels/kernels.h"
 
 void KERNEL(exp)(real *y, const real *x, size_t n);
+void KERNEL(fused_forward)(const attni_fused_head *head, attni_range queries, real *scratch);
+size_t KERNEL(fused_forward_scratch)(size_t d_head);
+void KERNEL(fused_backward)(const attni_fused_head *head, const attni_fused_grads *grads,
+                            attni_range queries, attni_range keys, real *scratch);
+size_t KERNEL(fused_backward_scratch)(size_t d_head);
+size_t KERNEL(fused_queries_per_pass)(size_t d_head);
 void KERNEL(gemm)(const attni_product *product);
 double KERNEL(fma_chains)(real *sum, size_t rounds);
 

@@ -13,8 +13,7 @@
 #ifndef ATTNI_KERNELS_KERNELS_H
 #define ATTNI_KERNELS_KERNELS_H
 
-#include "base/real.h"
-
+#include "kernels/fused.h"
 #include "kernels/gemm.h"
 
 #include <attn/isa.h>
@@ -33,6 +32,19 @@ typedef struct attni_kernels {
     /* Keeps the multiply-add units busy with `rounds` rounds of work that stays in registers,
      * leaves a value that depends on all of it, returns the floating-point operations done. */
     double (*fma_chains)(real *sum, size_t rounds);
+
+    /* O, m and l of the queries in the range. scratch: fused_forward_scratch(d) reals, 64-byte
+     * aligned. */
+    void (*fused_forward)(const attni_fused_head *head, attni_range queries, real *scratch);
+    size_t (*fused_forward_scratch)(size_t d_head);
+
+    /* What the pairs of these queries and these keys contribute: to dQ in the rows of the queries,
+     * to dK and dV in the rows of the keys. */
+    void (*fused_backward)(const attni_fused_head *head, const attni_fused_grads *grads,
+                           attni_range queries, attni_range keys, real *scratch);
+    size_t (*fused_backward_scratch)(size_t d_head);
+    size_t (*fused_queries_per_pass)(size_t d_head); /* that share one pass over the keys */
+    size_t fused_query_tile, fused_key_tile;
 } attni_kernels;
 
 /* The table of the instruction set in use (attn_isa_current). */

@@ -192,4 +192,49 @@ VINLINE real vsum(vreal v) {
     return lane[0];
 }
 
+/* The first n < VLEN reals at p, zeros behind them. Reads nothing past them. */
+VINLINE vreal vload_part(const real *p, size_t n) {
+    real lane[VLEN] = {0};
+    memcpy(lane, p, n * sizeof *p);
+    return vload(lane);
+}
+
+/* Writes the first n < VLEN lanes. */
+VINLINE void vstore_part(real *p, vreal v, size_t n) {
+    real lane[VLEN];
+    vstore(lane, v);
+    memcpy(p, lane, n * sizeof *p);
+}
+
+/* a0 b0 a1 b1 ... from the lower halves of a and b, and the same from the upper ones. */
+#if VLEN == 2
+#define VZIP_LOW_  0, 2
+#define VZIP_HIGH_ 1, 3
+#elif VLEN == 4
+#define VZIP_LOW_  0, 4, 1, 5
+#define VZIP_HIGH_ 2, 6, 3, 7
+#elif VLEN == 8
+#define VZIP_LOW_  0, 8, 1, 9, 2, 10, 3, 11
+#define VZIP_HIGH_ 4, 12, 5, 13, 6, 14, 7, 15
+#else
+#define VZIP_LOW_  0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define VZIP_HIGH_ 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#endif
+
+/* Transposes VLEN vectors in place: log2(VLEN) perfect shuffles of all their elements. */
+VINLINE void vtranspose(vreal v[VLEN]) {
+#pragma GCC unroll 4
+    for (int round = 1; round < VLEN; round *= 2) {
+        vreal zipped[VLEN];
+#pragma GCC unroll 8
+        for (int i = 0; i < VLEN / 2; i++) {
+            zipped[2 * i] = __builtin_shufflevector(v[i], v[i + VLEN / 2], VZIP_LOW_);
+            zipped[2 * i + 1] = __builtin_shufflevector(v[i], v[i + VLEN / 2], VZIP_HIGH_);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < VLEN; i++)
+            v[i] = zipped[i];
+    }
+}
+
 #endif

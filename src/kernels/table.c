@@ -1,5 +1,5 @@
 #include "kernels/bodies.h"
-#include "kernels/simd.h"
+#include "kernels/fused_tile.h"
 
 #define ISA_OF_baseline ATTN_ISA_BASELINE
 #define ISA_OF_avx2     ATTN_ISA_AVX2
@@ -15,4 +15,11 @@ const attni_kernels KERNEL(kernels) = {
     .exp = KERNEL(exp),
     .gemm = KERNEL(gemm),
     .fma_chains = KERNEL(fma_chains),
+    .fused_forward = KERNEL(fused_forward),
+    .fused_forward_scratch = KERNEL(fused_forward_scratch),
+    .fused_backward = KERNEL(fused_backward),
+    .fused_backward_scratch = KERNEL(fused_backward_scratch),
+    .fused_queries_per_pass = KERNEL(fused_queries_per_pass),
+    .fused_query_tile = QUERY_TILE,
+    .fused_key_tile = KEY_TILE,
 };

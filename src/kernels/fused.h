@@ -1,0 +1,65 @@
+/*
+ * fused.h (internal) - attention of one head without its (Lq,Lk) matrices, on one thread.
+ *
+ *     forward     S = scale · Q Kᵀ, masks, P = softmax(S), O = P V
+ *                 tile by tile, keeping per row the maximum m of S and l = sum exp(S - m)
+ *     backward    P = exp(S - m) / l         computed again, tile by tile
+ *                 dP = dO Vᵀ                 D = rowsum(dO∘O)
+ *                 dS = P∘(dP - D)
+ *                 dV = Pᵀ dO    dQ = scale · dS K    dK = scale · dSᵀ Q
+ *
+ * Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al.,
+ * "FlashAttention" (2022).
+ */
+#ifndef ATTNI_KERNELS_FUSED_H
+#define ATTNI_KERNELS_FUSED_H
+
+#include "base/real.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Row t of a matrix starts at `at` + t · `stride`; the numbers of a row are contiguous. */
+typedef struct attni_rows {
+    const real *at;
+    size_t stride;
+} attni_rows;
+
+typedef struct attni_rows_out {
+    real *at;
+    size_t stride;
+} attni_rows_out;
+
+/* One head of one sample. */
+typedef struct attni_fused_head {
+    size_t len_q, len_k, d_head;
+    real scale;
+    attni_rows query, key, value;
+
+    const uint8_t *padding; /* (Lk), non-zero = hidden from every query; NULL = none */
+    const uint8_t
+        *attend; /* pair (i, j) at i·attend_query + j·attend_key, 0 = blocked; NULL = none */
+    size_t attend_query, attend_key;
+    bool causal;
+    int64_t offset; /* query i sees keys j <= i + offset; -Lq <= offset <= Lk */
+
+    attni_rows_out context;  /* O; read again in the backward */
+    real *row_max, *row_sum; /* m and l, (Lq) each; -inf and 0 where no key is visible. May be
+                                NULL in a forward that needs no backward. */
+} attni_fused_head;
+
+/* What the backward of a head reads and writes besides; a gradient not wanted has at == NULL. */
+typedef struct attni_fused_grads {
+    attni_rows dcontext;
+    attni_rows_out dquery, dkey, dvalue;
+    bool add_queries,
+        add_keys; /* whether dquery, and dkey and dvalue, are added to or overwritten */
+} attni_fused_grads;
+
+/* A half-open range of tokens. */
+typedef struct attni_range {
+    size_t begin, end;
+} attni_range;
+
+#endif

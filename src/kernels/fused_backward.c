@@ -1,0 +1,304 @@
+#include "kernels/bodies.h"
+#include "kernels/fused_tile.h"
+
+/* A pass over the keys on behalf of a few query tiles. Everything lies in the caller's scratch. */
+typedef struct pass {
+    const attni_fused_head *head;
+    const attni_fused_grads *grads;
+    size_t width; /* padded d */
+    size_t group; /* rows that share a starting point on the diagonal */
+
+    /* per query tile */
+    real *query_columns, *dcontext_columns; /* scale · Qᵀ and dOᵀ, (width, QUERY_TILE) */
+    real *query_rows, *dcontext_rows;       /* scale · Q and dO, (QUERY_TILE, width) */
+    real *dquery;                           /* sum of dS K so far, (QUERY_TILE, width) */
+    real *base, *inverse, *delta;           /* per query: m (0 if -inf), 1/l (0 if l = 0), D */
+
+    /* per key tile */
+    real *key, *value, *dkey, *dvalue;
+    real *key_rows;          /* the keys, those with NaN or infinities taken out */
+    real *weights, *dscores; /* S then P, dP then dS, of one tile */
+
+    /* rows with NaN or infinities, taken out of query_rows, dcontext_rows and key_rows */
+    uint16_t bad_queries[MOST_SUBTILES][QUERY_TILE], bad_dcontexts[MOST_SUBTILES][QUERY_TILE];
+    uint16_t bad_keys[KEY_TILE];
+    size_t num_bad_queries[MOST_SUBTILES], num_bad_dcontexts[MOST_SUBTILES], num_bad_keys;
+} pass;
+
+size_t KERNEL(fused_backward_scratch)(size_t d_head) {
+    const size_t width = padded_width(d_head), tiles = subtiles(d_head);
+    return tiles * QUERY_TILE * (5 * width + 3) + KEY_TILE * (5 * width + 2 * QUERY_TILE);
+}
+
+static void pass_carve(pass *p, real *scratch) {
+    const size_t width = p->width, tiles = subtiles(p->head->d_head);
+    real **const queries[] = {&p->query_columns, &p->dcontext_columns, &p->query_rows,
+                              &p->dcontext_rows, &p->dquery};
+    real **const keys[] = {&p->key, &p->value, &p->dkey, &p->dvalue, &p->key_rows};
+    for (size_t i = 0; i < 5; i++, scratch += tiles * QUERY_TILE * width)
+        *queries[i] = scratch;
+    for (size_t i = 0; i < 5; i++, scratch += KEY_TILE * width)
+        *keys[i] = scratch;
+    p->weights = scratch;
+    p->dscores = p->weights + KEY_TILE * QUERY_TILE;
+    p->base = p->dscores + KEY_TILE * QUERY_TILE;
+    p->inverse = p->base + tiles * QUERY_TILE;
+    p->delta = p->inverse + tiles * QUERY_TILE;
+}
+
+/* D = rowsum(dO∘O) of one query tile. The sum runs over d in the order of dPᵀ = V dOᵀ: where a
+ * query sees one key only, O is that key's row of V, and dP - D is exactly 0. */
+static void pass_delta(const pass *p, real *delta, size_t vectors, const real *dcontext,
+                       const real *context) {
+    for (size_t v = 0; v < vectors; v++) {
+        vreal sum = vzero();
+        for (size_t c = 0; c < p->head->d_head; c++) {
+            const size_t at = c * QUERY_TILE + v * VLEN;
+            sum += vload(context + at) * vload(dcontext + at);
+        }
+        vstore(delta + v * VLEN, sum);
+    }
+}
+
+static void pass_open(pass *p, size_t n, size_t query, size_t num_queries) {
+    const attni_fused_head *head = p->head;
+    const size_t d = head->d_head, part = n * QUERY_TILE * p->width;
+    const attni_rows rows = {head->query.at + query * head->query.stride, head->query.stride};
+    const attni_rows drows = {p->grads->dcontext.at + query * p->grads->dcontext.stride,
+                              p->grads->dcontext.stride};
+    pack_columns(p->query_columns + part, &rows, num_queries, d, head->scale);
+    pack_columns(p->dcontext_columns + part, &drows, num_queries, d, 1);
+    pack_rows(p->query_rows + part, &rows, num_queries, d, head->scale);
+    pack_rows(p->dcontext_rows + part, &drows, num_queries, d, 1);
+    const attni_rows context = {head->context.at + query * head->context.stride,
+                                head->context.stride};
+    pack_columns(p->dquery + part, &context, num_queries, d, 1);
+    pass_delta(p, p->delta + n * QUERY_TILE, (num_queries + VLEN - 1) / VLEN,
+               p->dcontext_columns + part, p->dquery + part);
+    memset(p->dquery + part, 0, QUERY_TILE * p->width * sizeof(real));
+    p->num_bad_queries[n] = p->num_bad_dcontexts[n] = 0;
+    if (head_is_masked(head)) {
+        p->num_bad_queries[n] =
+            take_out_nonfinite(p->query_rows + part, num_queries, p->width, p->bad_queries[n]);
+        p->num_bad_dcontexts[n] =
+            take_out_nonfinite(p->dcontext_rows + part, num_queries, p->width, p->bad_dcontexts[n]);
+    }
+    for (size_t i = 0; i < QUERY_TILE; i++) {
+        const size_t at = n * QUERY_TILE + i;
+        const real max = i < num_queries ? head->row_max[query + i] : 0;
+        const real sum = i < num_queries ? head->row_sum[query + i] : 0;
+        p->base[at] = max == -(real)INFINITY ? 0 : max;
+        p->inverse[at] = sum == 0 ? 0 : 1 / sum;
+    }
+}
+
+/* Rows [0, rows) of `vectors` columns: S becomes P = exp(S - m) / l, dP becomes dS = P∘(dP - D).
+ * Where pairs may be blocked, those with the score -inf are set to 0 in both. */
+VINLINE void gradient_columns(int vectors, bool masked, const pass *p, size_t rows, size_t column,
+                              size_t query) {
+    vreal base[BLOCK_VECTORS], inverse[BLOCK_VECTORS], delta[BLOCK_VECTORS];
+    for (int v = 0; v < vectors; v++) {
+        base[v] = vload(p->base + query + v * VLEN);
+        inverse[v] = vload(p->inverse + query + v * VLEN);
+        delta[v] = vload(p->delta + query + v * VLEN);
+    }
+    for (size_t j = 0; j < rows; j++)
+        for (int v = 0; v < vectors; v++) {
+            real *s = p->weights + j * QUERY_TILE + column + v * VLEN;
+            real *ds = p->dscores + j * QUERY_TILE + column + v * VLEN;
+            const vreal score = vload(s);
+            vreal weight = vexp_nonpositive(score - base[v]) * inverse[v];
+            vreal dscore = weight * (vload(ds) - delta[v]);
+            if (masked) {
+                const vmask blocked = vequal(score, vsplat(-(real)INFINITY));
+                weight = vselect(blocked, vzero(), weight);
+                dscore = vselect(blocked, vzero(), dscore);
+            }
+            vstore(s, weight);
+            vstore(ds, dscore);
+        }
+}
+
+static void tile_gradient(const pass *p, const tile *t, size_t n) {
+    const size_t query = n * QUERY_TILE;
+    size_t v = 0;
+    if (!t->masked)
+        for (; v + BLOCK_VECTORS <= t->vectors; v += BLOCK_VECTORS)
+            gradient_columns(BLOCK_VECTORS, false, p, t->num_keys, v * VLEN, query + v * VLEN);
+    for (; v < t->vectors; v++) {
+        gradient_columns(1, true, p, t->limit[v], v * VLEN, query + v * VLEN);
+        /* dQ reads a little beyond the limits. */
+        for (size_t j = t->limit[v]; j < t->num_keys; j++)
+            vstore(p->dscores + j * QUERY_TILE + v * VLEN, vzero());
+    }
+}
+
+/* C += Wᵀ X: dV from P and dO, dK from dS and Q. On the diagonal each group of keys starts at the
+ * first query that sees one of them. */
+static void tile_into_keys(const pass *p, const tile *t, real *into, const real *weights,
+                           const real *rows) {
+    const size_t step = t->diagonal ? p->group : t->num_keys;
+    for (size_t j = 0; j < t->num_keys; j += step) {
+        const size_t first = t->diagonal ? clamp_to((int64_t)j - t->shift, t->num_queries) : 0;
+        const tile_result to = {.c = into + j * p->width, .c_row = p->width, .into = TILE_ADD};
+        const tile_operands from = {.a = weights + j * QUERY_TILE + first,
+                                    .a_row = QUERY_TILE,
+                                    .a_step = 1,
+                                    .b = rows + first * p->width,
+                                    .b_step = p->width,
+                                    .depth = t->num_queries - first};
+        tile_product(&to, t->num_keys - j < step ? t->num_keys - j : step, p->width / VLEN, &from);
+    }
+}
+
+/* dQ += dS K. On the diagonal each group of queries ends at the last key that one of them sees. */
+static void tile_into_queries(const pass *p, const tile *t, real *into, const real *rows) {
+    const size_t step = t->diagonal ? p->group : t->num_queries;
+    for (size_t i = 0; i < t->num_queries; i += step) {
+        const size_t count = t->num_queries - i < step ? t->num_queries - i : step;
+        const size_t depth =
+            t->diagonal ? clamp_to((int64_t)(i + count) + t->shift, t->num_keys) : t->num_keys;
+        const tile_result to = {.c = into + i * p->width, .c_row = p->width, .into = TILE_ADD};
+        const tile_operands from = {.a = p->dscores + i,
+                                    .a_row = 1,
+                                    .a_step = QUERY_TILE,
+                                    .b = rows,
+                                    .b_step = p->width,
+                                    .depth = depth};
+        tile_product(&to, count, p->width / VLEN, &from);
+    }
+}
+
+/* The rows that were taken out, where they are allowed: into row `to[x]` goes weight · from[y]. */
+static void add_scaled_row(real *to, const real *from, real weight, size_t d) {
+    for (size_t c = 0; c < d; c++)
+        to[c] += weight * from[c];
+}
+
+static void add_bad_rows(const pass *p, const tile *t, size_t n) {
+    const attni_fused_head *head = p->head;
+    const size_t d = head->d_head;
+    for (size_t j = 0; j < t->num_keys; j++)
+        for (size_t b = 0; b < p->num_bad_dcontexts[n]; b++) {
+            const size_t i = p->bad_dcontexts[n][b];
+            if (p->grads->dvalue.at && pair_allowed(head, t->query + i, t->key + j))
+                add_scaled_row(p->dvalue + j * p->width,
+                               p->grads->dcontext.at + (t->query + i) * p->grads->dcontext.stride,
+                               p->weights[j * QUERY_TILE + i], d);
+        }
+    for (size_t j = 0; j < t->num_keys; j++)
+        for (size_t b = 0; b < p->num_bad_queries[n]; b++) {
+            const size_t i = p->bad_queries[n][b];
+            if (p->grads->dkey.at && pair_allowed(head, t->query + i, t->key + j))
+                add_scaled_row(p->dkey + j * p->width,
+                               head->query.at + (t->query + i) * head->query.stride,
+                               p->dscores[j * QUERY_TILE + i] * head->scale, d);
+        }
+    for (size_t b = 0; b < p->num_bad_keys && p->bad_keys[b] < t->num_keys; b++)
+        for (size_t i = 0; i < t->num_queries; i++)
+            if (p->grads->dquery.at && pair_allowed(head, t->query + i, t->key + p->bad_keys[b]))
+                add_scaled_row(p->dquery + (n * QUERY_TILE + i) * p->width,
+                               p->key + p->bad_keys[b] * p->width,
+                               p->dscores[p->bad_keys[b] * QUERY_TILE + i], d);
+}
+
+static void pass_tile(const pass *p, size_t n, size_t query, size_t num_queries, size_t key,
+                      size_t num_keys) {
+    tile t;
+    if (!tile_cut(&t, p->head, query, num_queries, key, num_keys, p->group))
+        return;
+    const size_t part = n * QUERY_TILE * p->width, d = p->head->d_head;
+    const attni_rows keys = {p->key, p->width}, values = {p->value, p->width};
+    tile_scores(p->weights, &t, &keys, p->query_columns + part, d);
+    tile_scores(p->dscores, &t, &values, p->dcontext_columns + part, d);
+    tile_mask(p->weights, &t, p->head);
+    tile_gradient(p, &t, n);
+    if (p->grads->dvalue.at)
+        tile_into_keys(p, &t, p->dvalue, p->weights, p->dcontext_rows + part);
+    if (p->grads->dkey.at)
+        tile_into_keys(p, &t, p->dkey, p->dscores, p->query_rows + part);
+    if (p->grads->dquery.at)
+        tile_into_queries(p, &t, p->dquery + part, p->num_bad_keys > 0 ? p->key_rows : p->key);
+    if (p->num_bad_keys > 0 || p->num_bad_queries[n] > 0 || p->num_bad_dcontexts[n] > 0)
+        add_bad_rows(p, &t, n);
+}
+
+/* to = factor · from, or to += factor · from; from is packed, NULL for zeros. */
+static void write_rows(const attni_rows_out *to, size_t first, const real *from, size_t n, size_t d,
+                       real factor, bool add) {
+    if (!to->at || (!from && add))
+        return;
+    const size_t width = padded_width(d);
+    for (size_t t = 0; t < n; t++) {
+        real *row = to->at + (first + t) * to->stride;
+        if (!from) {
+            memset(row, 0, d * sizeof *row);
+            continue;
+        }
+        for (size_t c = 0; c < d; c += VLEN) {
+            const bool whole = c + VLEN <= d;
+            vreal sum = vload(from + t * width + c) * vsplat(factor);
+            if (add)
+                sum += whole ? vload(row + c) : vload_part(row + c, d - c);
+            if (whole)
+                vstore(row + c, sum);
+            else
+                vstore_part(row + c, sum, d - c);
+        }
+    }
+}
+
+/* The key tile's rows and their share of the gradients, for every query tile of the pass. */
+static void pass_keys(pass *p, attni_range queries, size_t key, size_t num_keys, bool add) {
+    const attni_fused_head *head = p->head;
+    const size_t d = head->d_head;
+    const bool visible = (!head->causal || (int64_t)key < (int64_t)queries.end + head->offset) &&
+                         !all_padded(head, key, num_keys);
+    if (visible) {
+        const attni_rows keys = {head->key.at + key * head->key.stride, head->key.stride};
+        const attni_rows values = {head->value.at + key * head->value.stride, head->value.stride};
+        pack_rows(p->key, &keys, num_keys, d, 1);
+        pack_rows(p->value, &values, num_keys, d, 1);
+        p->num_bad_keys = 0;
+        if (head_is_masked(head)) {
+            memcpy(p->key_rows, p->key, num_keys * p->width * sizeof(real));
+            p->num_bad_keys = take_out_nonfinite(p->key_rows, num_keys, p->width, p->bad_keys);
+        }
+        memset(p->dkey, 0, num_keys * p->width * sizeof(real));
+        memset(p->dvalue, 0, num_keys * p->width * sizeof(real));
+        for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++)
+            pass_tile(p, n, q, queries.end - q < QUERY_TILE ? queries.end - q : QUERY_TILE, key,
+                      num_keys);
+    }
+    write_rows(&p->grads->dkey, key, visible ? p->dkey : NULL, num_keys, d, 1, add);
+    write_rows(&p->grads->dvalue, key, visible ? p->dvalue : NULL, num_keys, d, 1, add);
+}
+
+static void pass_run(pass *p, attni_range queries, attni_range keys, bool add_keys) {
+    const attni_fused_head *head = p->head;
+    for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++)
+        pass_open(p, n, q, queries.end - q < QUERY_TILE ? queries.end - q : QUERY_TILE);
+    for (size_t key = keys.begin; key < keys.end; key += KEY_TILE)
+        pass_keys(p, queries, key, keys.end - key < KEY_TILE ? keys.end - key : KEY_TILE, add_keys);
+    write_rows(&p->grads->dquery, queries.begin, p->dquery, queries.end - queries.begin,
+               head->d_head, head->scale, p->grads->add_queries);
+}
+
+void KERNEL(fused_backward)(const attni_fused_head *head, const attni_fused_grads *grads,
+                            attni_range queries, attni_range keys, real *scratch) {
+    pass p;
+    p.head = head;
+    p.grads = grads;
+    p.width = padded_width(head->d_head);
+    p.group = p.width / VLEN <= BLOCK_VECTORS / 2 ? TALL_ROWS : BLOCK_ROWS;
+    pass_carve(&p, scratch);
+    const size_t most = KERNEL(fused_queries_per_pass)(head->d_head);
+    bool add_keys = grads->add_keys;
+    for (size_t q = queries.begin; q < queries.end; q += most, add_keys = true)
+        pass_run(&p, (attni_range){q, queries.end - q < most ? queries.end : q + most}, keys,
+                 add_keys);
+    if (queries.begin == queries.end && !add_keys)
+        for (int which = 0; which < 2; which++)
+            write_rows(which ? &grads->dkey : &grads->dvalue, keys.begin, NULL,
+                       keys.end - keys.begin, head->d_head, 1, false);
+}

@@ -1,0 +1,214 @@
+#include "kernels/bodies.h"
+#include "kernels/fused_tile.h"
+
+/* A pass over the keys on behalf of a few query tiles. Everything lies in the caller's scratch. */
+typedef struct pass {
+    const attni_fused_head *head;
+    size_t width;      /* padded d */
+    real *query;       /* per query tile: scale · Qᵀ, (width, QUERY_TILE) */
+    real *context;     /* per query tile: the running sum Oᵀ, (width, QUERY_TILE) */
+    real *max, *sum;   /* per query tile: running m and l */
+    real *keep;        /* what a new maximum leaves of the sums so far: exp(old m - new m) */
+    real *key, *value; /* rows of the key tile */
+    real *scores;      /* S, then P, of one tile */
+    uint16_t bad_values[KEY_TILE];
+    size_t num_bad_values;
+} pass;
+
+size_t KERNEL(fused_forward_scratch)(size_t d_head) {
+    const size_t width = padded_width(d_head), tiles = subtiles(d_head);
+    return tiles * QUERY_TILE * (2 * width + 2) + QUERY_TILE + KEY_TILE * (2 * width + QUERY_TILE);
+}
+
+size_t KERNEL(fused_queries_per_pass)(size_t d_head) {
+    return subtiles(d_head) * QUERY_TILE;
+}
+
+static void pass_carve(pass *p, const attni_fused_head *head, real *scratch) {
+    const size_t tiles = subtiles(head->d_head);
+    p->head = head;
+    p->width = padded_width(head->d_head);
+    p->query = scratch;
+    p->context = p->query + tiles * p->width * QUERY_TILE;
+    p->max = p->context + tiles * p->width * QUERY_TILE;
+    p->sum = p->max + tiles * QUERY_TILE;
+    p->keep = p->sum + tiles * QUERY_TILE;
+    p->key = p->keep + QUERY_TILE;
+    p->value = p->key + KEY_TILE * p->width;
+    p->scores = p->value + KEY_TILE * p->width;
+}
+
+/* Rows [0, rows) of `vectors` columns of the tile: m and l are brought up to date, S becomes
+ *
+ *     P = exp(S - m),      l = l · exp(old m - m) + sum of P
+ *
+ * A row that has seen no key yet has m = -inf; subtracting 0 instead gives it exp(-inf) = 0. */
+VINLINE void softmax_columns(int vectors, real *scores, size_t rows, real *max, real *sum,
+                             real *keep) {
+    vreal top[2][BLOCK_VECTORS], total[BLOCK_VECTORS], base[BLOCK_VECTORS];
+    for (int v = 0; v < vectors; v++)
+        top[0][v] = top[1][v] = vload(max + v * VLEN);
+    size_t j = 0;
+    for (; j + 2 <= rows; j += 2)
+        for (int half = 0; half < 2; half++)
+            for (int v = 0; v < vectors; v++)
+                top[half][v] =
+                    vmax(vload(scores + (j + (size_t)half) * QUERY_TILE + v * VLEN), top[half][v]);
+    for (int v = 0; j < rows && v < vectors; v++)
+        top[0][v] = vmax(vload(scores + j * QUERY_TILE + v * VLEN), top[0][v]);
+    for (int v = 0; v < vectors; v++) {
+        const vreal old = vload(max + v * VLEN);
+        const vreal new = vmax(top[0][v], top[1][v]);
+        base[v] = vselect(vequal(new, vsplat(-(real)INFINITY)), vzero(), new);
+        const vreal kept = vexp_nonpositive(old - base[v]);
+        vstore(max + v * VLEN, new);
+        vstore(keep + v * VLEN, kept);
+        total[v] = vload(sum + v * VLEN) * kept;
+    }
+    for (j = 0; j < rows; j++)
+        for (int v = 0; v < vectors; v++) {
+            real *s = scores + j * QUERY_TILE + v * VLEN;
+            const vreal weight = vexp_nonpositive(vload(s) - base[v]);
+            total[v] += weight;
+            vstore(s, weight);
+        }
+    for (int v = 0; v < vectors; v++)
+        vstore(sum + v * VLEN, total[v]);
+}
+
+static void tile_softmax(const pass *p, const tile *t, real *max, real *sum) {
+    size_t v = 0;
+    if (!t->diagonal)
+        for (; v + BLOCK_VECTORS <= t->vectors; v += BLOCK_VECTORS)
+            softmax_columns(BLOCK_VECTORS, p->scores + v * VLEN, t->num_keys, max + v * VLEN,
+                            sum + v * VLEN, p->keep + v * VLEN);
+    for (; v < t->vectors; v++)
+        softmax_columns(1, p->scores + v * VLEN, t->limit[v], max + v * VLEN, sum + v * VLEN,
+                        p->keep + v * VLEN);
+}
+
+/* Oᵀ = Oᵀ · keep + Vᵀ Pᵀ within the limits. A column that no key of this tile reaches is left as it
+ * is; its maximum has not changed. */
+static void tile_context(const pass *p, const tile *t, real *context) {
+    tile_into into = TILE_RESCALE;
+    size_t row = 0;
+    for (size_t v = 0; v < t->vectors; v++) {
+        if (t->limit[v] == row)
+            continue;
+        const tile_result to = {
+            .c = context + v * VLEN, .c_row = QUERY_TILE, .into = into, .keep = p->keep + v * VLEN};
+        const tile_operands from = {.a = p->value + row * p->width,
+                                    .a_row = 1,
+                                    .a_step = p->width,
+                                    .b = p->scores + row * QUERY_TILE + v * VLEN,
+                                    .b_step = QUERY_TILE,
+                                    .depth = t->limit[v] - row};
+        tile_product(&to, p->head->d_head, t->vectors - v, &from);
+        into = TILE_ADD;
+        row = t->limit[v];
+    }
+}
+
+/* Adds p_ij v_j for the rows v_j that were taken out, where they are allowed. */
+static void add_bad_values(const pass *p, const tile *t, real *context) {
+    for (size_t n = 0; n < p->num_bad_values; n++) {
+        const size_t j = p->bad_values[n];
+        const real *value = p->head->value.at + (t->key + j) * p->head->value.stride;
+        for (size_t i = 0; i < t->num_queries && j < t->num_keys; i++)
+            if (pair_allowed(p->head, t->query + i, t->key + j))
+                for (size_t c = 0; c < p->head->d_head; c++)
+                    context[c * QUERY_TILE + i] += p->scores[j * QUERY_TILE + i] * value[c];
+    }
+}
+
+static void pass_tile(const pass *p, size_t n, size_t query, size_t num_queries, size_t key,
+                      size_t num_keys) {
+    tile t;
+    if (!tile_cut(&t, p->head, query, num_queries, key, num_keys, 1))
+        return;
+    const size_t part = n * p->width * QUERY_TILE;
+    const attni_rows keys = {p->key, p->width};
+    tile_scores(p->scores, &t, &keys, p->query + part, p->head->d_head);
+    tile_mask(p->scores, &t, p->head);
+    tile_softmax(p, &t, p->max + n * QUERY_TILE, p->sum + n * QUERY_TILE);
+    tile_context(p, &t, p->context + part);
+    if (p->num_bad_values > 0)
+        add_bad_values(p, &t, p->context + part);
+}
+
+static void pass_open(const pass *p, size_t n, size_t query, size_t num_queries) {
+    const attni_fused_head *head = p->head;
+    const attni_rows rows = {head->query.at + query * head->query.stride, head->query.stride};
+    const size_t part = n * p->width * QUERY_TILE;
+    pack_columns(p->query + part, &rows, num_queries, head->d_head, head->scale);
+    memset(p->context + part, 0, p->width * QUERY_TILE * sizeof(real));
+    for (size_t i = 0; i < QUERY_TILE; i++) {
+        p->max[n * QUERY_TILE + i] = -(real)INFINITY;
+        p->sum[n * QUERY_TILE + i] = 0;
+    }
+}
+
+/* O = Oᵀ / l, turned back into rows; 0 where no key was visible. */
+static void pass_close(const pass *p, size_t n, size_t query, size_t num_queries) {
+    const attni_fused_head *head = p->head;
+    const size_t d = head->d_head;
+    const real *context = p->context + n * p->width * QUERY_TILE;
+    const real *max = p->max + n * QUERY_TILE, *sum = p->sum + n * QUERY_TILE;
+    for (size_t i = 0; i < num_queries; i += VLEN) {
+        const vreal l = vload(sum + i);
+        const vreal inverse = vselect(vequal(l, vzero()), vzero(), vsplat(1) / l);
+        for (size_t c = 0; c < d; c += VLEN) {
+            vreal block[VLEN];
+            for (size_t k = 0; k < VLEN; k++)
+                block[k] = vload(context + (c + k) * QUERY_TILE + i) * inverse;
+            vtranspose(block);
+            for (size_t k = 0; k < VLEN && i + k < num_queries; k++) {
+                real *row = head->context.at + (query + i + k) * head->context.stride + c;
+                if (c + VLEN <= d)
+                    vstore(row, block[k]);
+                else
+                    vstore_part(row, block[k], d - c);
+            }
+        }
+    }
+    if (head->row_max) {
+        memcpy(head->row_max + query, max, num_queries * sizeof *max);
+        memcpy(head->row_sum + query, sum, num_queries * sizeof *sum);
+    }
+}
+
+/* One pass over the keys for at most `subtiles` query tiles. */
+static void pass_run(pass *p, attni_range queries) {
+    const attni_fused_head *head = p->head;
+    const size_t d = head->d_head;
+    size_t end = head->len_k;
+    if (head->causal)
+        end = clamp_to((int64_t)queries.end + head->offset, head->len_k);
+    for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++)
+        pass_open(p, n, q, queries.end - q < QUERY_TILE ? queries.end - q : QUERY_TILE);
+    for (size_t key = 0; key < end; key += KEY_TILE) {
+        const size_t num_keys = end - key < KEY_TILE ? end - key : KEY_TILE;
+        if (all_padded(head, key, num_keys))
+            continue;
+        const attni_rows keys = {head->key.at + key * head->key.stride, head->key.stride};
+        const attni_rows values = {head->value.at + key * head->value.stride, head->value.stride};
+        pack_rows(p->key, &keys, num_keys, d, 1);
+        pack_rows(p->value, &values, num_keys, d, 1);
+        p->num_bad_values = head_is_masked(head)
+                                ? take_out_nonfinite(p->value, num_keys, p->width, p->bad_values)
+                                : 0;
+        for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++)
+            pass_tile(p, n, q, queries.end - q < QUERY_TILE ? queries.end - q : QUERY_TILE, key,
+                      num_keys);
+    }
+    for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++)
+        pass_close(p, n, q, queries.end - q < QUERY_TILE ? queries.end - q : QUERY_TILE);
+}
+
+void KERNEL(fused_forward)(const attni_fused_head *head, attni_range queries, real *scratch) {
+    pass p;
+    pass_carve(&p, head, scratch);
+    const size_t most = KERNEL(fused_queries_per_pass)(head->d_head);
+    for (size_t q = queries.begin; q < queries.end; q += most)
+        pass_run(&p, (attni_range){q, queries.end - q < most ? queries.end : q + most});
+}

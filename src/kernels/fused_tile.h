@@ -1,0 +1,239 @@
+/*
+ * fused_tile.h (internal) - what forward and backward of the fused attention share: the tile, its
+ * masks, and packing.
+ *
+ * A tile is KEY_TILE keys by QUERY_TILE queries, stored key by key: queries lie in the lanes, so
+ * maximum, exponential and sum over the keys run down the vectors with nothing to add across lanes.
+ *
+ *     limit[v] = rows of the tile that some query of vector v may see under causality:
+ *
+ *          queries  v=0   v=1   v=2   v=3
+ *     key 0         seen  seen  seen  seen
+ *         16        \\\\  seen  seen  seen        \\ masked element by element
+ *         32              \\\\  seen  seen        blank: beyond the limit, never computed
+ *         48                    \\\\  seen
+ *
+ * A blocked pair has the score -inf, and whatever has the score -inf gets the weight 0 by
+ * selection, not by arithmetic.
+ */
+#ifndef ATTNI_KERNELS_FUSED_TILE_H
+#define ATTNI_KERNELS_FUSED_TILE_H
+
+#include "kernels/fused.h"
+#include "kernels/tile_product.h"
+#include "kernels/vexp.h"
+
+#include <math.h>
+
+#ifdef ATTN_DOUBLE
+enum { QUERY_VECTORS = VBYTES == 64 ? 4 : 8, KEY_TILE = 48 };
+#else
+enum { QUERY_VECTORS = VBYTES == 64 ? 4 : 8, KEY_TILE = 96 };
+#endif
+enum { QUERY_TILE = QUERY_VECTORS * VLEN };
+enum { MOST_SUBTILES = 4 }; /* query tiles that share one pass over the keys */
+
+/* d rounded up to whole vectors: the row length of every packed copy. */
+static inline size_t padded_width(size_t d) {
+    return (d + VLEN - 1) / VLEN * VLEN;
+}
+
+/* How many query tiles share a pass: as many as keep their packed copies in the second cache. */
+static inline size_t subtiles(size_t d) {
+    const size_t fit = 256 / padded_width(d);
+    return fit < 1 ? 1 : fit > MOST_SUBTILES ? MOST_SUBTILES : fit;
+}
+
+/* The pairs of one tile. */
+typedef struct tile {
+    size_t query, key; /* first of each, in the head */
+    size_t num_queries, num_keys;
+    size_t vectors;              /* that hold queries */
+    size_t limit[QUERY_VECTORS]; /* non-decreasing; the last is num_keys */
+    int64_t shift;               /* row j and lane i see each other iff j <= i + shift */
+    bool diagonal;               /* the causal boundary crosses this tile */
+    bool masked;                 /* some pair within the limits is blocked */
+} tile;
+
+static inline size_t clamp_to(int64_t x, size_t most) {
+    return x <= 0 ? 0 : (uint64_t)x > most ? most : (size_t)x;
+}
+
+/* Cuts the tile at the causal boundary. The limits are rounded up to multiples of `group` rows.
+ * False if no pair is left. */
+static inline bool tile_cut(tile *t, const attni_fused_head *head, size_t query, size_t num_queries,
+                            size_t key, size_t num_keys, size_t group) {
+    t->query = query;
+    t->key = key;
+    t->num_queries = num_queries;
+    t->num_keys = num_keys;
+    t->vectors = (num_queries + VLEN - 1) / VLEN;
+    t->diagonal = t->masked = false;
+    t->shift = 0;
+    if (head->causal) {
+        t->shift = head->offset + (int64_t)query - (int64_t)key;
+        t->num_keys = clamp_to((int64_t)num_queries + t->shift, num_keys);
+        t->diagonal = t->shift + 1 < (int64_t)t->num_keys;
+    }
+    for (size_t v = 0; v < t->vectors; v++) {
+        size_t rows = t->num_keys;
+        if (t->diagonal) {
+            rows = clamp_to((int64_t)((v + 1) * VLEN) + t->shift, t->num_keys);
+            rows = (rows + group - 1) / group * group;
+        }
+        t->limit[v] = rows < t->num_keys ? rows : t->num_keys;
+    }
+    return t->num_keys > 0;
+}
+
+/* Whether query i may see key j. */
+static inline bool pair_allowed(const attni_fused_head *head, size_t i, size_t j) {
+    if (head->causal && (int64_t)j > (int64_t)i + head->offset)
+        return false;
+    if (head->padding && head->padding[j])
+        return false;
+    return !head->attend || head->attend[i * head->attend_query + j * head->attend_key];
+}
+
+static inline bool head_is_masked(const attni_fused_head *head) {
+    return head->causal || head->padding || head->attend;
+}
+
+/* Whether padding hides all keys of a tile. */
+static inline bool all_padded(const attni_fused_head *head, size_t key, size_t num_keys) {
+    if (!head->padding)
+        return false;
+    for (size_t j = 0; j < num_keys; j++)
+        if (!head->padding[key + j])
+            return false;
+    return true;
+}
+
+/* S = K Qᵀ within the limits, or dP = V dOᵀ: `rows` are the keys' rows, `columns` is d x queries.
+ */
+static inline void tile_scores(real *scores, const tile *t, const attni_rows *rows,
+                               const real *columns, size_t d) {
+    size_t row = 0;
+    for (size_t v = 0; v < t->vectors; v++) {
+        if (t->limit[v] == row)
+            continue;
+        const tile_result to = {.c = scores + row * QUERY_TILE + v * VLEN, .c_row = QUERY_TILE};
+        const tile_operands from = {.a = rows->at + row * rows->stride,
+                                    .a_row = rows->stride,
+                                    .a_step = 1,
+                                    .b = columns + v * VLEN,
+                                    .b_step = QUERY_TILE,
+                                    .depth = d};
+        tile_product(&to, t->limit[v] - row, t->vectors - v, &from);
+        row = t->limit[v];
+    }
+}
+
+/* The causal boundary: lane i of vector v is blocked in row j where j > i + shift. */
+static inline void mask_diagonal(real *scores, const tile *t) {
+    for (size_t v = 0; v < t->vectors; v++) {
+        const int64_t first_seen = (int64_t)(v * VLEN) + t->shift; /* by lane 0: rows up to here */
+        for (size_t j = clamp_to(first_seen + 1, t->limit[v]); j < t->limit[v]; j++) {
+            const real lane = (real)((int64_t)j - first_seen); /* the first that sees row j */
+            real *s = scores + j * QUERY_TILE + v * VLEN;
+            vstore(s, vselect(vless(vlane(), vsplat(lane)), vsplat(-(real)INFINITY), vload(s)));
+        }
+    }
+}
+
+static inline bool mask_padding(real *scores, const tile *t, const uint8_t *padding) {
+    bool blocked = false;
+    for (size_t j = 0; j < t->num_keys; j++) {
+        if (!padding[t->key + j])
+            continue;
+        blocked = true;
+        for (size_t v = 0; v < t->vectors; v++)
+            vstore(scores + j * QUERY_TILE + v * VLEN, vsplat(-(real)INFINITY));
+    }
+    return blocked;
+}
+
+static inline bool mask_attend(real *scores, const tile *t, const attni_fused_head *head) {
+    const uint8_t *attend =
+        head->attend + t->query * head->attend_query + t->key * head->attend_key;
+    bool blocked = false;
+    for (size_t j = 0; j < t->num_keys; j++) {
+        uint8_t blocks[QUERY_TILE] = {0};
+        bool any = false;
+        for (size_t i = 0; i < t->num_queries; i++) {
+            blocks[i] = !attend[i * head->attend_query + j * head->attend_key];
+            any |= blocks[i];
+        }
+        blocked |= any;
+        for (size_t v = 0; any && v < t->vectors; v++) {
+            real *s = scores + j * QUERY_TILE + v * VLEN;
+            vstore(s,
+                   vselect(vmask_from_bytes(blocks + v * VLEN), vsplat(-(real)INFINITY), vload(s)));
+        }
+    }
+    return blocked;
+}
+
+/* The masks of a tile. What lies beyond the limits may be written, and is not read. */
+static inline void tile_mask(real *scores, tile *t, const attni_fused_head *head) {
+    t->masked = t->diagonal;
+    if (t->diagonal)
+        mask_diagonal(scores, t);
+    if (head->padding && mask_padding(scores, t, head->padding))
+        t->masked = true;
+    if (head->attend && mask_attend(scores, t, head))
+        t->masked = true;
+}
+
+/* to (n, padded d) = scale · from (n, d), with zeros in the padding. */
+static inline void pack_rows(real *to, const attni_rows *from, size_t n, size_t d, real scale) {
+    const size_t width = padded_width(d), whole = d - d % VLEN;
+    for (size_t t = 0; t < n; t++, to += width) {
+        const real *row = from->at + t * from->stride;
+        for (size_t c = 0; c < whole; c += VLEN)
+            vstore(to + c, vload(row + c) * vsplat(scale));
+        if (whole < d)
+            vstore(to + whole, vload_part(row + whole, d - whole) * vsplat(scale));
+    }
+}
+
+/* to (padded d, QUERY_TILE) = scale · fromᵀ, from (n, d) with n <= QUERY_TILE; zeros behind. */
+static inline void pack_columns(real *to, const attni_rows *from, size_t n, size_t d, real scale) {
+    for (size_t t = 0; t < n; t += VLEN)
+        for (size_t c = 0; c < d; c += VLEN) {
+            vreal block[VLEN];
+            for (size_t i = 0; i < VLEN; i++) {
+                const real *row = from->at + (t + i) * from->stride + c;
+                block[i] = t + i >= n      ? vzero()
+                           : c + VLEN <= d ? vload(row)
+                                           : vload_part(row, d - c);
+            }
+            vtranspose(block);
+            for (size_t i = 0; i < VLEN; i++)
+                vstore(to + (c + i) * QUERY_TILE + t, block[i] * vsplat(scale));
+        }
+}
+
+/* A row that holds NaN or infinities must not be multiplied by the weight 0 of a blocked pair. Such
+ * rows are replaced by zeros in the packed copy, and listed; what they contribute to the pairs that
+ * are allowed is added on its own, slowly. Returns how many there are. */
+static inline size_t take_out_nonfinite(real *rows, size_t n, size_t width, uint16_t *list) {
+    vreal all = vzero();
+    for (size_t c = 0; c < n * width; c += VLEN)
+        all += vload(rows + c) * vzero();
+    if (vsum(all) == 0)
+        return 0;
+    size_t count = 0;
+    for (size_t t = 0; t < n; t++) {
+        vreal sum = vzero();
+        for (size_t c = 0; c < width; c += VLEN)
+            sum += vload(rows + t * width + c) * vzero();
+        if (vsum(sum) == 0)
+            continue;
+        memset(rows + t * width, 0, width * sizeof *rows);
+        list[count++] = (uint16_t)t;
+    }
+    return count;
+}
+
+#endif

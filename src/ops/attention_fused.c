@@ -1,0 +1,258 @@
+/* The fused path: attention of all heads on several threads, tile by tile (kernels/fused.h).
+ *
+ * The work is cut by the shapes alone, and every sum is taken in an order that no thread can
+ * change, so the results have the same bits for any number of threads.
+ *
+ * Forward: a task is one head and as many queries as share a pass over the keys.
+ *
+ * Backward: dQ sums over the keys, dK and dV over the queries, so heads are independent but the
+ * pairs of one head are not. Where heads alone are too few, queries and keys of each are cut into n
+ * ranges, and the n x n blocks of pairs are done in n rounds, in each of which every range of
+ * queries and every range of keys occurs once:
+ *
+ *                 keys 0   1   2   3
+ *     queries 0        0   1   2   3        the round in which a block is done: (queries + keys)
+ *             1        1   2   3   0        modulo n. Causal blocks, on and below the main
+ * diagonal, 2        2   3   0   1        are spread evenly over the rounds. 3        3   0   1   2
+ *
+ * No two threads meet in a row, nothing has to be added up afterwards, and no memory is needed. */
+#include "ops/sdpa_internal.h"
+
+#include "base/fail.h"
+#include "base/size.h"
+#include "kernels/kernels.h"
+
+#include <math.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+enum {
+    WANTED_TASKS = 32, /* cut heads further where there are fewer of them */
+    CACHE_LINE = 64,   /* scratch of two threads shares none */
+};
+
+/* Below this many multiply-adds of one product, a parallel region costs more than it brings; and so
+ * many are handed to a thread at a time. */
+static const double SERIAL_WORK = 400e3;
+static const double CHUNK_WORK = 200e3;
+
+typedef struct job {
+    const attni_sdpa *call;
+    const attni_kernels *kernels;
+    const attn_sdpa_output *output;
+    const attn_sdpa_grads *grads; /* NULL in the forward */
+    const real *dcontext;
+    attn_strides dcontext_strides;
+    real *row_max, *row_sum; /* (B,H,Lq), or NULL */
+
+    size_t parts;          /* forward: ranges of queries of a head; backward: n */
+    size_t part_q, part_k; /* tokens in each but the last */
+    size_t tasks;          /* of the forward, or of a round of the backward */
+    size_t round;
+    size_t slots, chunk; /* threads with scratch; tasks that a thread takes at a time */
+    real *scratch;
+    size_t scratch_size; /* reals of one slot */
+} job;
+
+static attni_rows rows_of(const real *tensor, const attn_strides *s, size_t b, size_t h) {
+    return (attni_rows){tensor + b * s->batch + h * s->head, s->token};
+}
+
+static attni_rows_out rows_out(real *tensor, const attn_strides *s, size_t b, size_t h) {
+    return (attni_rows_out){tensor ? tensor + b * s->batch + h * s->head : NULL, s->token};
+}
+
+/* More than Lk ahead is no limit and more than Lq behind hides everything, whatever the number. */
+static int64_t offset_within(int64_t offset, size_t len_q, size_t len_k) {
+    const int64_t low = -(int64_t)len_q, high = (int64_t)len_k;
+    return offset < low ? low : offset > high ? high : offset;
+}
+
+static attni_fused_head head_of(const job *j, size_t b, size_t h) {
+    const attni_sdpa *call = j->call;
+    const attn_shape *shape = &call->shape;
+    const attn_sdpa_input *in = call->input;
+    const attni_mask *mask = &call->mask;
+    const size_t first = (b * shape->num_heads + h) * shape->len_q;
+    return (attni_fused_head){
+        .len_q = shape->len_q,
+        .len_k = shape->len_k,
+        .d_head = shape->d_head,
+        .scale = (real)call->scale,
+        .query = rows_of(in->query, &in->query_strides, b, h),
+        .key = rows_of(in->key, &in->key_strides, b, h),
+        .value = rows_of(in->value, &in->value_strides, b, h),
+        .padding = mask->padding ? mask->padding + b * mask->padding_stride : NULL,
+        .attend = mask->attend ? mask->attend + b * mask->attend_strides.batch +
+                                     h * mask->attend_strides.head
+                               : NULL,
+        .attend_query = mask->attend_strides.query,
+        .attend_key = mask->attend_strides.key,
+        .causal = mask->causal,
+        .offset = offset_within(mask->offset, shape->len_q, shape->len_k),
+        .context = rows_out(j->output->context, &j->output->context_strides, b, h),
+        .row_max = j->row_max ? j->row_max + first : NULL,
+        .row_sum = j->row_sum ? j->row_sum + first : NULL,
+    };
+}
+
+static attni_range part_of(size_t part, size_t size, size_t len) {
+    const size_t begin = size_min(part * size, len);
+    return (attni_range){begin, size_min(begin + size, len)};
+}
+
+/* Later queries see more keys under causality: they come first, so that the last tasks are short.
+ */
+static void forward_task(const job *j, size_t task, real *scratch) {
+    const size_t bh = task / j->parts, part = j->parts - 1 - task % j->parts;
+    const size_t heads = j->call->shape.num_heads;
+    const attni_fused_head head = head_of(j, bh / heads, bh % heads);
+    j->kernels->fused_forward(&head, part_of(part, j->part_q, head.len_q), scratch);
+}
+
+static void backward_task(const job *j, size_t task, real *scratch) {
+    const size_t bh = task / j->parts, part_k = task % j->parts;
+    const size_t part_q = (j->round + j->parts - part_k) % j->parts;
+    const size_t heads = j->call->shape.num_heads, b = bh / heads, h = bh % heads;
+    const attni_fused_head head = head_of(j, b, h);
+    const attni_fused_grads grads = {
+        .dcontext = rows_of(j->dcontext, &j->dcontext_strides, b, h),
+        .dquery = rows_out(j->grads->query, &j->grads->query_strides, b, h),
+        .dkey = rows_out(j->grads->key, &j->grads->key_strides, b, h),
+        .dvalue = rows_out(j->grads->value, &j->grads->value_strides, b, h),
+        .add_queries = j->round > 0,
+        .add_keys = j->round > 0,
+    };
+    j->kernels->fused_backward(&head, &grads, part_of(part_q, j->part_q, head.len_q),
+                               part_of(part_k, j->part_k, head.len_k), scratch);
+}
+
+static void run_task(const job *j, size_t task, size_t slot) {
+    real *scratch = j->scratch + slot * j->scratch_size;
+    if (j->grads)
+        backward_task(j, task, scratch);
+    else
+        forward_task(j, task, scratch);
+}
+
+static void run_tasks(const job *j) {
+#ifdef _OPENMP
+    if (j->slots > 1) {
+#pragma omp parallel for num_threads((int)j->slots) schedule(dynamic, (int)j->chunk)
+        for (size_t task = 0; task < j->tasks; task++)
+            run_task(j, task, (size_t)omp_get_thread_num());
+        return;
+    }
+#endif
+    for (size_t task = 0; task < j->tasks; task++)
+        run_task(j, task, 0);
+}
+
+/* Multiply-adds of one product of the whole call, as a double: it only steers. */
+static double work_of(const attn_shape *shape) {
+    return (double)shape->batch * (double)shape->num_heads * (double)shape->len_q *
+           (double)shape->len_k * (double)shape->d_head;
+}
+
+/* Threads and chunks; then scratch for so many threads. */
+static attn_status carve_scratch(job *j, attn_arena *arena) {
+    const double work = work_of(&j->call->shape);
+    const size_t line = CACHE_LINE / sizeof(real);
+    const double chunk = work > 0 ? CHUNK_WORK * (double)j->tasks / work : 1;
+    const size_t fair = size_max(j->tasks / 8, 1);
+    j->chunk = chunk < 1 ? 1 : chunk > (double)fair ? fair : (size_t)chunk;
+    j->slots = work < SERIAL_WORK ? 1 : size_min(size_div_up(j->tasks, j->chunk), j->call->threads);
+    j->slots = size_max(j->slots, 1);
+    j->scratch_size = size_div_up(j->scratch_size, line) * line;
+    size_t total;
+    if (!size_mul(&total, j->slots, j->scratch_size))
+        return attni_fail(ATTN_ERROR_OVERFLOW, "scratch of %zu threads wraps", j->slots);
+    void *scratch;
+    ATTNI_TRY(attn_arena_alloc(arena, &scratch, total, sizeof(real)));
+    j->scratch = scratch;
+    return ATTN_OK;
+}
+
+/* lse = m + log l */
+static void write_lse(const job *j, real *lse, size_t rows) {
+    for (size_t i = 0; i < rows; i++)
+        lse[i] = (real)((double)j->row_max[i] + log((double)j->row_sum[i]));
+}
+
+static attn_status carve_statistics(job *j, attn_arena *arena, size_t rows) {
+    void *row_max, *row_sum;
+    ATTNI_TRY(attn_arena_alloc(arena, &row_max, rows, sizeof(real)));
+    ATTNI_TRY(attn_arena_alloc(arena, &row_sum, rows, sizeof(real)));
+    j->row_max = row_max;
+    j->row_sum = row_sum;
+    return ATTN_OK;
+}
+
+attn_status attni_fused_forward(const attni_sdpa *call, const attn_sdpa_output *output,
+                                attn_arena *arena, attn_sdpa_saved *saved) {
+    const attn_shape *shape = &call->shape;
+    job j = {.call = call, .kernels = attni_kernels_get(), .output = output};
+    size_t rows, heads;
+    if (!size_mul(&heads, shape->batch, shape->num_heads) || !size_mul(&rows, heads, shape->len_q))
+        return attni_fail(ATTN_ERROR_OVERFLOW, "batch %zu · num_heads %zu · len_q %zu wraps",
+                          shape->batch, shape->num_heads, shape->len_q);
+    j.part_q = j.kernels->fused_queries_per_pass(shape->d_head);
+    j.parts = size_div_up(shape->len_q, j.part_q);
+    j.tasks = heads * j.parts; /* fewer than rows */
+    j.scratch_size = j.kernels->fused_forward_scratch(shape->d_head);
+
+    const size_t start = attn_arena_mark(arena);
+    attn_status status = ATTN_OK;
+    if (saved || output->lse)
+        status = carve_statistics(&j, arena, rows);
+    const size_t kept = saved ? attn_arena_mark(arena) : start;
+    if (status == ATTN_OK)
+        status = carve_scratch(&j, arena);
+    if (status != ATTN_OK) {
+        attn_arena_rewind(arena, start);
+        return status;
+    }
+    if (!arena->measuring) {
+        run_tasks(&j);
+        if (output->lse)
+            write_lse(&j, output->lse, rows);
+        if (saved) {
+            saved->row_max = j.row_max;
+            saved->row_sum = j.row_sum;
+        }
+    }
+    return attn_arena_rewind(arena, kept);
+}
+
+attn_status attni_fused_backward(const attni_sdpa *call, const attn_sdpa_saved *saved,
+                                 const real *dcontext, const attn_strides *dcontext_strides,
+                                 const attn_sdpa_grads *grads, attn_arena *arena) {
+    const attn_shape *shape = &call->shape;
+    job j = {.call = call,
+             .kernels = attni_kernels_get(),
+             .output = &saved->output,
+             .grads = grads,
+             .dcontext = dcontext,
+             .dcontext_strides = *dcontext_strides,
+             .row_max = saved->row_max,
+             .row_sum = saved->row_sum};
+    const size_t heads = shape->batch * shape->num_heads; /* the forward found that it fits */
+    const size_t pass = j.kernels->fused_queries_per_pass(shape->d_head);
+    const size_t passes = size_min(shape->len_q, shape->len_k) / (2 * pass);
+    j.parts = heads < WANTED_TASKS && heads > 0 ? size_div_up(WANTED_TASKS, heads) : 1;
+    j.parts = size_max(size_min(j.parts, passes), 1);
+    j.part_q = size_div_up(size_div_up(shape->len_q, j.parts), pass) * pass;
+    j.part_k = size_div_up(size_div_up(shape->len_k, j.parts), j.kernels->fused_key_tile) *
+               j.kernels->fused_key_tile;
+    j.tasks = heads * j.parts;
+    j.scratch_size = j.kernels->fused_backward_scratch(shape->d_head);
+
+    const size_t mark = attn_arena_mark(arena);
+    ATTNI_TRY(carve_scratch(&j, arena));
+    if (!arena->measuring)
+        for (j.round = 0; j.round < j.parts; j.round++)
+            run_tasks(&j);
+    return attn_arena_rewind(arena, mark);
+}

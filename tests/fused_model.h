@@ -1,0 +1,332 @@
+/*
+ * fused_model.h - attention in its plainest form, and calls of the fused path to hold against it.
+ *
+ * The model loops over pairs in long double; with `narrow` set it rounds every result to attn_real,
+ * which is what a textbook in that precision would give. The fused path may err twice as much as
+ * that, and 8 epsilon of the largest value more.
+ */
+#ifndef FUSED_MODEL_H
+#define FUSED_MODEL_H
+
+#include "test.h"
+
+#include "ops/sdpa_internal.h"
+
+typedef long double wide;
+
+/* Tensors of one call, contiguous (B,H,L,d). */
+typedef struct fused_case {
+    attn_shape shape;
+    attn_mask mask;
+    double scale;
+    attn_real *query, *key, *value, *dcontext;
+} fused_case;
+
+typedef struct fused_results {
+    attn_real *context, *lse, *dquery, *dkey, *dvalue;
+    double dscore_size; /* model: largest |p|·(|dp| + |D|)·|scale|·|q or k|, what dq and dk cancel
+                           from */
+} fused_results;
+
+static inline size_t size_q(const attn_shape *s) {
+    return s->batch * s->num_heads * s->len_q * s->d_head;
+}
+
+static inline size_t size_k(const attn_shape *s) {
+    return s->batch * s->num_heads * s->len_k * s->d_head;
+}
+
+static inline fused_case fused_case_random(attn_shape shape, attn_mask mask, uint64_t seed) {
+    return (fused_case){.shape = shape,
+                        .mask = mask,
+                        .scale = 1 / sqrt((double)shape.d_head),
+                        .query = test_normal(size_q(&shape), 1.5, seed),
+                        .key = test_normal(size_k(&shape), 1.5, seed + 1),
+                        .value = test_normal(size_k(&shape), 1, seed + 2),
+                        .dcontext = test_normal(size_q(&shape), 1, seed + 3)};
+}
+
+static inline void fused_case_free(fused_case *c) {
+    free(c->query);
+    free(c->key);
+    free(c->value);
+    free(c->dcontext);
+}
+
+static inline fused_results fused_results_make(const attn_shape *s) {
+    return (fused_results){test_poison(size_q(s)), test_poison(s->batch * s->num_heads * s->len_q),
+                           test_poison(size_q(s)), test_poison(size_k(s)),
+                           test_poison(size_k(s)), 0};
+}
+
+static inline void fused_results_free(fused_results *r) {
+    free(r->context);
+    free(r->lse);
+    free(r->dquery);
+    free(r->dkey);
+    free(r->dvalue);
+}
+
+static inline wide model_round(wide x, bool narrow) {
+    return narrow ? (wide)(attn_real)x : x;
+}
+
+static inline wide model_dot(const attn_real *a, const attn_real *b, size_t d, bool narrow) {
+    wide sum = 0;
+    for (size_t c = 0; c < d; c++)
+        sum = model_round(sum + model_round((wide)a[c] * (wide)b[c], narrow), narrow);
+    return sum;
+}
+
+/* One row of weights; returns its log-sum-exp. Blocked pairs get 0 and are not read. */
+static inline wide model_weights(wide *weights, const fused_case *c, const attni_mask *mask,
+                                 size_t b, size_t h, size_t i, bool narrow) {
+    const attn_shape *s = &c->shape;
+    const size_t bh = b * s->num_heads + h;
+    wide top = -INFINITY, sum = 0;
+    for (size_t j = 0; j < s->len_k; j++) {
+        weights[j] = -INFINITY;
+        if (!mask_allows(mask, b, h, i, j, s->len_k))
+            continue;
+        const wide dot = model_dot(c->query + (bh * s->len_q + i) * s->d_head,
+                                   c->key + (bh * s->len_k + j) * s->d_head, s->d_head, narrow);
+        weights[j] = model_round((wide)(attn_real)c->scale * dot, narrow);
+        top = isnan(weights[j]) || weights[j] > top ? weights[j] : top;
+    }
+    for (size_t j = 0; j < s->len_k; j++) {
+        const bool blocked = weights[j] == -INFINITY;
+        weights[j] = blocked ? 0 : model_round(expl(weights[j] - top), narrow);
+        sum = model_round(sum + weights[j], narrow);
+    }
+    for (size_t j = 0; j < s->len_k && sum != 0; j++)
+        weights[j] = model_round(weights[j] / sum, narrow);
+    return sum == 0 ? -INFINITY : top + logl(sum);
+}
+
+/* All results of a case. */
+static inline void model_run(fused_results *r, const fused_case *c, bool narrow) {
+    const attn_shape *s = &c->shape;
+    const size_t d = s->d_head;
+    attni_mask mask;
+    test_ok(attni_mask_resolve(&mask, &c->mask, s));
+    wide *weights = calloc(s->len_k + 1, sizeof *weights);
+    wide *row = calloc(d, sizeof *row), *drow = calloc(d, sizeof *drow);
+    wide *dkey = calloc(s->len_k * d + 1, sizeof *dkey);
+    wide *dvalue = calloc(s->len_k * d + 1, sizeof *dvalue);
+    for (size_t bh = 0; bh < s->batch * s->num_heads; bh++) {
+        const size_t b = bh / s->num_heads, h = bh % s->num_heads;
+        const attn_real *key = c->key + bh * s->len_k * d, *value = c->value + bh * s->len_k * d;
+        memset(dkey, 0, s->len_k * d * sizeof *dkey);
+        memset(dvalue, 0, s->len_k * d * sizeof *dvalue);
+        for (size_t i = 0; i < s->len_q; i++) {
+            const size_t at = (bh * s->len_q + i) * d;
+            const attn_real *query = c->query + at, *dcontext = c->dcontext + at;
+            r->lse[bh * s->len_q + i] =
+                (attn_real)model_weights(weights, c, &mask, b, h, i, narrow);
+            for (size_t e = 0; e < d; e++)
+                row[e] = drow[e] = 0;
+            for (size_t j = 0; j < s->len_k; j++)
+                for (size_t e = 0; e < d && mask_allows(&mask, b, h, i, j, s->len_k); e++)
+                    row[e] = model_round(row[e] + weights[j] * (wide)value[j * d + e], narrow);
+            wide delta = 0;
+            for (size_t e = 0; e < d; e++) {
+                r->context[at + e] = (attn_real)row[e];
+                delta = model_round(delta + row[e] * (wide)dcontext[e], narrow);
+            }
+            for (size_t j = 0; j < s->len_k; j++) {
+                if (!mask_allows(&mask, b, h, i, j, s->len_k))
+                    continue;
+                const wide dweight = model_dot(dcontext, value + j * d, d, narrow);
+                const wide dscore =
+                    model_round(weights[j] * model_round(dweight - delta, narrow), narrow) *
+                    (wide)(attn_real)c->scale;
+                const double size =
+                    (double)(weights[j] * (fabsl(dweight) + fabsl(delta)) * fabsl((wide)c->scale));
+                for (size_t e = 0; e < d; e++) {
+                    const double x = fmax(fabs((double)key[j * d + e]), fabs((double)query[e]));
+                    r->dscore_size = fmax(r->dscore_size, size * x);
+                    drow[e] = model_round(drow[e] + dscore * (wide)key[j * d + e], narrow);
+                    dkey[j * d + e] =
+                        model_round(dkey[j * d + e] + dscore * (wide)query[e], narrow);
+                    dvalue[j * d + e] =
+                        model_round(dvalue[j * d + e] + weights[j] * (wide)dcontext[e], narrow);
+                }
+            }
+            for (size_t e = 0; e < d; e++)
+                r->dquery[at + e] = (attn_real)drow[e];
+        }
+        for (size_t e = 0; e < s->len_k * d; e++) {
+            r->dkey[bh * s->len_k * d + e] = (attn_real)dkey[e];
+            r->dvalue[bh * s->len_k * d + e] = (attn_real)dvalue[e];
+        }
+    }
+    free(weights);
+    free(row);
+    free(drow);
+    free(dkey);
+    free(dvalue);
+}
+
+/* How the tensors lie in memory. */
+typedef enum fused_layout { BHTD, BTHD, GAPPED } fused_layout;
+
+static inline attn_strides layout_strides(fused_layout layout, size_t len, size_t heads, size_t d) {
+    if (layout == BHTD)
+        return (attn_strides){heads * len * d, len * d, d, 1};
+    if (layout == BTHD)
+        return (attn_strides){len * heads * d, d, heads * d, 1};
+    return (attn_strides){len * heads * (d + 3) + 5, d + 3, heads * (d + 3), 1};
+}
+
+enum { GUARD = 37 }; /* reals of NaN before and behind, an odd number: nothing is aligned */
+
+typedef struct guarded {
+    attn_real *block, *at;
+    size_t size, len, heads, d, batch;
+    attn_strides strides;
+} guarded;
+
+/* A tensor of NaN in a layout, with guards; filled from a contiguous (B,H,L,d) if given. */
+static inline guarded guarded_make(const attn_real *from, fused_layout layout, size_t batch,
+                                   size_t heads, size_t len, size_t d) {
+    guarded g = {.strides = layout_strides(layout, len, heads, d),
+                 .len = len,
+                 .heads = heads,
+                 .d = d,
+                 .batch = batch};
+    g.size = 2 * GUARD + batch * g.strides.batch + heads * g.strides.head + len * g.strides.token;
+    g.block = malloc(g.size * sizeof *g.block);
+    memset(g.block, 0xFF, g.size * sizeof *g.block);
+    g.at = g.block + GUARD;
+    for (size_t b = 0; b < batch && from; b++)
+        for (size_t h = 0; h < heads; h++)
+            for (size_t t = 0; t < len; t++, from += d)
+                memcpy(g.at + b * g.strides.batch + h * g.strides.head + t * g.strides.token, from,
+                       d * sizeof *from);
+    return g;
+}
+
+/* Moves the tensor out into a contiguous array, then asserts that nothing else was written. */
+static inline void guarded_take(guarded *g, attn_real *to, const char *what) {
+    for (size_t b = 0; b < g->batch; b++)
+        for (size_t h = 0; h < g->heads; h++)
+            for (size_t t = 0; t < g->len; t++, to += g->d) {
+                attn_real *row =
+                    g->at + b * g->strides.batch + h * g->strides.head + t * g->strides.token;
+                memcpy(to, row, g->d * sizeof *row);
+                memset(row, 0xFF, g->d * sizeof *row);
+            }
+    const unsigned char *bytes = (const unsigned char *)g->block;
+    for (size_t i = 0; i < g->size * sizeof *g->block; i++)
+        if (bytes[i] != 0xFF)
+            ck_abort_msg("%s: written outside, %zu bytes from the start", what, i);
+    free(g->block);
+}
+
+/* Forward and backward of the fused path, inputs and outputs in the given layout. */
+static inline void fused_run(fused_results *r, const fused_case *c, fused_layout layout,
+                             size_t threads) {
+    const attn_shape *s = &c->shape;
+    const size_t B = s->batch, H = s->num_heads, d = s->d_head;
+    guarded q = guarded_make(c->query, layout, B, H, s->len_q, d);
+    guarded k = guarded_make(c->key, layout, B, H, s->len_k, d);
+    guarded v = guarded_make(c->value, layout, B, H, s->len_k, d);
+    guarded dout = guarded_make(c->dcontext, layout, B, H, s->len_q, d);
+    guarded out = guarded_make(NULL, layout, B, H, s->len_q, d);
+    guarded dq = guarded_make(NULL, layout, B, H, s->len_q, d);
+    guarded dk = guarded_make(NULL, layout, B, H, s->len_k, d);
+    guarded dv = guarded_make(NULL, layout, B, H, s->len_k, d);
+    const attn_sdpa_input input = {.shape = *s,
+                                   .query = q.at,
+                                   .key = k.at,
+                                   .value = v.at,
+                                   .query_strides = q.strides,
+                                   .key_strides = k.strides,
+                                   .value_strides = v.strides,
+                                   .mask = c->mask};
+    const attn_sdpa_output output = {
+        .context = out.at, .context_strides = out.strides, .lse = r->lse};
+    attni_sdpa call = {.input = &input, .shape = *s, .scale = c->scale, .threads = threads};
+    test_ok(attni_mask_resolve(&call.mask, &c->mask, s));
+
+    attn_sdpa_saved saved = {.input = input, .output = output};
+    const attn_sdpa_grads grads = {dq.at, dk.at, dv.at, dq.strides, dk.strides, dv.strides};
+    attn_arena measure;
+    test_ok(attn_arena_init_measuring(&measure));
+    test_ok(attni_fused_forward(&call, &output, &measure, &saved));
+    test_ok(attni_fused_backward(&call, &saved, dout.at, &dout.strides, &grads, &measure));
+    attn_arena arena = test_arena(measure.high_water);
+    memset(arena.base, 0xFF, arena.capacity);
+    test_ok(attni_fused_forward(&call, &output, &arena, &saved));
+    test_ok(attni_fused_backward(&call, &saved, dout.at, &dout.strides, &grads, &arena));
+    ck_assert_uint_eq(arena.high_water, measure.high_water);
+    attn_arena_destroy(&arena);
+
+    guarded_take(&out, r->context, "context");
+    guarded_take(&dq, r->dquery, "dquery");
+    guarded_take(&dk, r->dkey, "dkey");
+    guarded_take(&dv, r->dvalue, "dvalue");
+    free(q.block);
+    free(k.block);
+    free(v.block);
+    free(dout.block);
+}
+
+/* The bound of one tensor: got against the exact one, by the measure of the narrow model. */
+static inline void fused_close(const char *what, const attn_real *got, const attn_real *exact,
+                               const attn_real *narrow, size_t n, double least_top) {
+    double top = least_top, textbook = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(exact[i]) || !isfinite(narrow[i]))
+            continue;
+        top = fmax(top, fabs((double)exact[i]));
+        textbook = fmax(textbook, fabs((double)narrow[i] - (double)exact[i]));
+    }
+    test_close(what, got, exact, n, 2 * textbook + 8 * TEST_EPSILON * top, 0);
+}
+
+static inline void fused_compare(const char *name, const fused_case *c, const fused_results *got) {
+    const attn_shape *s = &c->shape;
+    fused_results exact = fused_results_make(s), narrow = fused_results_make(s);
+    model_run(&exact, c, false);
+    model_run(&narrow, c, true);
+    const struct {
+        const char *what;
+        const attn_real *got, *exact, *narrow;
+        size_t n;
+        double least_top;
+    } tensors[] = {
+        {"context", got->context, exact.context, narrow.context, size_q(s), 0},
+        {"lse", got->lse, exact.lse, narrow.lse, s->batch * s->num_heads * s->len_q, 0},
+        {"dquery", got->dquery, exact.dquery, narrow.dquery, size_q(s), exact.dscore_size},
+        {"dkey", got->dkey, exact.dkey, narrow.dkey, size_k(s), exact.dscore_size},
+        {"dvalue", got->dvalue, exact.dvalue, narrow.dvalue, size_k(s), 0},
+    };
+    for (size_t t = 0; t < sizeof tensors / sizeof *tensors; t++) {
+        char what[300];
+        snprintf(what, sizeof what, "%s, %s, %s, (B,H,Lq,Lk,d) = (%zu,%zu,%zu,%zu,%zu)",
+                 tensors[t].what, name, attn_isa_name(attn_isa_current()), s->batch, s->num_heads,
+                 s->len_q, s->len_k, s->d_head);
+        fused_close(what, tensors[t].got, tensors[t].exact, tensors[t].narrow, tensors[t].n,
+                    tensors[t].least_top);
+    }
+    fused_results_free(&exact);
+    fused_results_free(&narrow);
+}
+
+/* Runs a case and holds it against the model. */
+static inline void fused_check(const char *name, const fused_case *c, fused_layout layout,
+                               size_t threads) {
+    fused_results got = fused_results_make(&c->shape);
+    fused_run(&got, c, layout, threads);
+    fused_compare(name, c, &got);
+    fused_results_free(&got);
+}
+
+/* Selects instruction set `isa`; false where this machine has none. */
+static inline bool fused_select(int isa) {
+    return attn_isa_available((attn_isa)isa) &&
+           attn_isa_select(attn_isa_name((attn_isa)isa)) == ATTN_OK;
+}
+
+#endif

@@ -1,0 +1,195 @@
+/* The fused path against the plain model: shapes around the tiles, masks, head widths, layouts. */
+#include "fused_model.h"
+
+#include "kernels/kernels.h"
+
+/* Masks to try, all pseudo-random ones of a fixed seed. */
+typedef enum mask_kind {
+    NO_MASK,
+    CAUSAL,
+    CAUSAL_TOP_LEFT,
+    CAUSAL_AHEAD,
+    CAUSAL_BEHIND,
+    PADDING,
+    ATTEND_LQ_LK,
+    ATTEND_LK,
+    ATTEND_LQ,
+    ATTEND_B_H_LQ_LK,
+    WINDOW,
+    EVERYTHING,
+    MASK_KINDS
+} mask_kind;
+
+static const char *const kind_names[MASK_KINDS] = {
+    "no mask", "causal",         "causal top-left", "causal ahead",  "causal behind",
+    "padding", "attend (Lq,Lk)", "attend (1,Lk)",   "attend (Lq,1)", "attend (B,H,Lq,Lk)",
+    "window",  "everything"};
+
+/* `bytes` has room for B·H·Lq·Lk, `padding` for B·Lk. */
+static attn_mask make_mask(mask_kind kind, const attn_shape *s, uint8_t *bytes, uint8_t *padding,
+                           uint64_t seed) {
+    attn_random random = attn_random_seed(seed, 1);
+    const size_t n = s->batch * s->num_heads * s->len_q * s->len_k;
+    for (size_t i = 0; i < n; i++)
+        bytes[i] = attn_random_uniform(&random) < 0.6 ? (uint8_t)(1 + i % 255) : 0;
+    for (size_t i = 0; i < s->batch * s->len_k; i++)
+        padding[i] = attn_random_uniform(&random) < 0.3 ? (uint8_t)(1 + i % 255) : 0;
+    const attn_broadcast full = {s->num_heads * s->len_q * s->len_k, s->len_q * s->len_k, s->len_k,
+                                 1};
+    attn_mask mask = {0};
+    switch (kind) {
+    case CAUSAL:
+        mask.causal = true;
+        break;
+    case CAUSAL_TOP_LEFT:
+        mask.causal = true;
+        mask.causal_align = ATTN_CAUSAL_TOP_LEFT;
+        break;
+    case CAUSAL_AHEAD:
+    case CAUSAL_BEHIND:
+        mask.causal = true;
+        mask.causal_align = ATTN_CAUSAL_OFFSET;
+        mask.causal_offset = kind == CAUSAL_AHEAD ? 21 : -19;
+        break;
+    case EVERYTHING:
+        mask.causal = true;
+        mask.padding = padding;
+        mask.attend = bytes;
+        mask.attend_strides = full;
+        break;
+    case PADDING:
+        mask.padding = padding;
+        break;
+    case ATTEND_LQ_LK:
+        mask.attend = bytes;
+        mask.attend_strides = (attn_broadcast){0, 0, s->len_k, 1};
+        break;
+    case ATTEND_LK:
+        mask.attend = bytes;
+        mask.attend_strides = (attn_broadcast){0, 0, 0, 1};
+        break;
+    case ATTEND_LQ:
+        mask.attend = bytes;
+        mask.attend_strides = (attn_broadcast){0, 0, 1, 0};
+        break;
+    case ATTEND_B_H_LQ_LK:
+        mask.attend = bytes;
+        mask.attend_strides = full;
+        break;
+    case WINDOW: /* ten keys: the own one and nine to the left */
+        mask.causal = true;
+        mask.causal_align = ATTN_CAUSAL_TOP_LEFT;
+        mask.attend = bytes;
+        mask.attend_strides = (attn_broadcast){0, 0, s->len_k, 1};
+        for (size_t i = 0; i < s->len_q; i++)
+            for (size_t j = 0; j < s->len_k; j++)
+                bytes[i * s->len_k + j] = j + 9 >= i;
+        break;
+    default:
+        break;
+    }
+    return mask;
+}
+
+static void check_kind(mask_kind kind, attn_shape shape, fused_layout layout, size_t threads) {
+    const size_t pairs = shape.batch * shape.num_heads * shape.len_q * shape.len_k;
+    uint8_t *bytes = malloc(pairs + 1), *padding = malloc(shape.batch * shape.len_k + 1);
+    const uint64_t seed = 1000 * (uint64_t)kind + shape.len_q * 31 + shape.len_k * 7 + shape.d_head;
+    fused_case c = fused_case_random(shape, make_mask(kind, &shape, bytes, padding, seed), seed);
+    fused_check(kind_names[kind], &c, layout, threads);
+    fused_case_free(&c);
+    free(bytes);
+    free(padding);
+}
+
+/* Every mask kind at lengths around the tiles. */
+START_TEST(lengths_around_the_tiles) {
+    if (!fused_select(_i / MASK_KINDS))
+        return;
+    const mask_kind kind = (mask_kind)(_i % MASK_KINDS);
+    const attni_kernels *kernels = attni_kernels_get();
+    const size_t q = kernels->fused_query_tile, k = kernels->fused_key_tile;
+    const size_t lens_q[] = {1, 9, q - 1, q, q + 1, 2 * q + 1};
+    const size_t lens_k[] = {1, 9, k - 1, k, k + 1, 2 * k + 1};
+    for (size_t i = 0; i < 6; i++)
+        for (size_t j = 0; j < 6; j++)
+            check_kind(kind, (attn_shape){1, 1, lens_q[i], lens_k[j], 9}, BHTD, 1);
+}
+END_TEST
+
+/* Several passes over the keys, several tiles, primes, samples and heads, threads. */
+START_TEST(longer_calls) {
+    if (!fused_select(_i / MASK_KINDS))
+        return;
+    const mask_kind kind = (mask_kind)(_i % MASK_KINDS);
+    check_kind(kind, (attn_shape){2, 3, 61, 37, 16}, BTHD, 2);
+    check_kind(kind, (attn_shape){1, 2, 307, 211, 8}, GAPPED, 3);
+    check_kind(kind, (attn_shape){1, 1, 101, 503, 20}, BTHD, 2);
+}
+END_TEST
+
+/* Head widths: below, at and above whole vectors and blocks of them. */
+START_TEST(head_widths) {
+    if (!fused_select(_i))
+        return;
+    const size_t widths[] = {1,  2,  3,  4,  5,  8,  13,  16,  31,  33,
+                             48, 63, 64, 65, 80, 96, 112, 128, 160, 257};
+    for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)
+        for (int kind = NO_MASK; kind < MASK_KINDS;
+             kind += kind == CAUSAL ? EVERYTHING - CAUSAL : 1)
+            check_kind((mask_kind)kind, (attn_shape){1, 2, 75, 70, widths[w]},
+                       (fused_layout)(w % 3), 1);
+}
+END_TEST
+
+/* Zero, negative and large scales. */
+START_TEST(scales) {
+    if (!fused_select(_i))
+        return;
+    const double values[] = {0, -0.5, 3, 1e-20};
+    for (size_t n = 0; n < 4; n++) {
+        fused_case c =
+            fused_case_random((attn_shape){1, 2, 70, 110, 24}, (attn_mask){.causal = true}, 5);
+        c.scale = values[n];
+        fused_check("scale", &c, BTHD, 1);
+        fused_case_free(&c);
+    }
+}
+END_TEST
+
+/* The same bits for any number of threads, and in every repetition. */
+START_TEST(same_bits_for_any_number_of_threads) {
+    if (!fused_select(_i))
+        return;
+    const attn_shape shapes[] = {{2, 3, 257, 257, 32}, {1, 1, 1500, 1400, 16}, {1, 9, 300, 700, 8}};
+    const size_t threads[] = {1, 2, 3, 8};
+    for (size_t n = 0; n < 3; n++) {
+        const attn_shape *s = &shapes[n];
+        fused_case c = fused_case_random(*s, (attn_mask){.causal = n != 2}, 77 + n);
+        fused_results first = fused_results_make(s), again = fused_results_make(s);
+        fused_run(&first, &c, BTHD, 1);
+        for (size_t run = 0; run < (n == 0 ? 50 : 8); run++) {
+            fused_run(&again, &c, BTHD, threads[run % 4]);
+            ck_assert_mem_eq(first.context, again.context, size_q(s) * sizeof(attn_real));
+            ck_assert_mem_eq(first.dquery, again.dquery, size_q(s) * sizeof(attn_real));
+            ck_assert_mem_eq(first.dkey, again.dkey, size_k(s) * sizeof(attn_real));
+            ck_assert_mem_eq(first.dvalue, again.dvalue, size_k(s) * sizeof(attn_real));
+        }
+        fused_results_free(&first);
+        fused_results_free(&again);
+        fused_case_free(&c);
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("attention_fused");
+    TCase *tcase = tcase_create("model");
+    tcase_add_loop_test(tcase, lengths_around_the_tiles, 0, ATTN_ISA_COUNT * MASK_KINDS);
+    tcase_add_loop_test(tcase, longer_calls, 0, ATTN_ISA_COUNT * MASK_KINDS);
+    tcase_add_loop_test(tcase, head_widths, 0, ATTN_ISA_COUNT);
+    tcase_add_loop_test(tcase, scales, 0, ATTN_ISA_COUNT);
+    tcase_add_loop_test(tcase, same_bits_for_any_number_of_threads, 0, ATTN_ISA_COUNT);
+    suite_add_tcase(suite, tcase);
+    return test_main(suite);
+}
