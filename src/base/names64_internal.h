@@ -20,6 +20,10 @@
 #define attni_mask_resolve              attni64_mask_resolve
 #define attni_masked_product            attni64_masked_product
 #define attni_masked_product_transposed attni64_masked_product_transposed
+#define attni_mha_check_backward        attni64_mha_check_backward
+#define attni_mha_check_forward         attni64_mha_check_forward
+#define attni_mha_check_saved           attni64_mha_check_saved
+#define attni_mha_resolve               attni64_mha_resolve
 #define attni_pairs_check               attni64_pairs_check
 #define attni_reference_backward        attni64_reference_backward
 #define attni_reference_forward         attni64_reference_forward

@@ -1,0 +1,60 @@
+#include <attn/mha.h>
+
+#include "base/fail.h"
+#include "base/real.h"
+#include "base/size.h"
+
+#include <math.h>
+
+/* Reals in the block: four matrices of H·d by D, and H·d + H·d + H·d + D biases. */
+static bool count_params(size_t *count, const attn_mha_config *config, size_t d_inner) {
+    size_t weights, biases = 0, bytes;
+    if (!size_product(&weights, (size_t[]){4, d_inner, config->d_model}, 3))
+        return false;
+    if (config->bias &&
+        (!size_mul(&biases, 3, d_inner) || !size_add(&biases, biases, config->d_model)))
+        return false;
+    return size_add(count, weights, biases) && size_mul(&bytes, *count, sizeof(real));
+}
+
+/* Checks everything and hands out what follows from it; on failure both results are unchanged. */
+static attn_status resolve(const attn_mha_config *config, size_t *d_head, size_t *num_params) {
+    if (!config)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "config is NULL");
+    size_t d_model = config->d_model, num_heads = config->num_heads, d_inner;
+    if (d_model == 0 || num_heads == 0)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "d_model %zu and num_heads %zu must be at least 1",
+                          d_model, num_heads);
+    if (config->d_head == 0 && d_model % num_heads != 0)
+        return attni_fail(ATTN_ERROR_SHAPE, "num_heads %zu does not divide d_model %zu", num_heads,
+                          d_model);
+    if (config->has_scale && !isfinite((real)config->scale))
+        return attni_fail(ATTN_ERROR_ARGUMENT, "scale %g is not finite", config->scale);
+    if ((unsigned)config->kernel > ATTN_KERNEL_FUSED)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "kernel: %d is no kernel", (int)config->kernel);
+    size_t width = config->d_head ? config->d_head : d_model / num_heads, count;
+    if (!size_mul(&d_inner, num_heads, width) || !count_params(&count, config, d_inner))
+        return attni_fail(ATTN_ERROR_OVERFLOW,
+                          "d_model %zu, num_heads %zu, d_head %zu: the parameters' size overflows",
+                          d_model, num_heads, width);
+    *d_head = width;
+    *num_params = count;
+    return ATTN_OK;
+}
+
+attn_status attn_mha_config_check(const attn_mha_config *config) {
+    size_t d_head, num_params;
+    return resolve(config, &d_head, &num_params);
+}
+
+size_t attn_mha_d_head(const attn_mha_config *config) {
+    size_t d_head = 0, num_params;
+    (void)resolve(config, &d_head, &num_params);
+    return d_head;
+}
+
+size_t attn_mha_num_params(const attn_mha_config *config) {
+    size_t d_head, num_params = 0;
+    (void)resolve(config, &d_head, &num_params);
+    return num_params;
+}

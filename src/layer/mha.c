@@ -1,0 +1,239 @@
+#include "layer/mha_call.h"
+
+#include "base/fail.h"
+#include "base/size.h"
+#include "ops/linear_products.h"
+
+/* Carves n reals. A measuring arena has no addresses: *array is then not NULL, but never followed,
+ * so that what follows cannot take it for an array that is not wanted. */
+static attn_status carve(attn_arena *arena, real **array, size_t n) {
+    static const real nowhere;
+    void *object;
+    ATTNI_TRY(attn_arena_alloc(arena, &object, n, sizeof(real)));
+    *array = object ? object : (real *)&nowhere;
+    return ATTN_OK;
+}
+
+/* The core's view of the projected arrays, (B,L,H·d) read as (B,L,H,d) without moving a number. */
+static attn_sdpa_input core_input(const attni_mha *call, const attn_mha_saved *saved) {
+    const attn_shape *s = &call->shape;
+    return (attn_sdpa_input){.shape = *s,
+                             .query = saved->q,
+                             .key = saved->k,
+                             .value = saved->v,
+                             .query_strides = attn_strides_bthd(s->len_q, s->num_heads, s->d_head),
+                             .key_strides = attn_strides_bthd(s->len_k, s->num_heads, s->d_head),
+                             .value_strides = attn_strides_bthd(s->len_k, s->num_heads, s->d_head),
+                             .mask = saved->input.mask};
+}
+
+/*
+ * Forward, with x_k = x_v = x_q in self-attention:
+ *
+ *     q = x_q Wqᵀ + bq      (B,Lq,D) (D,H·d) -> (B,Lq,H·d)  =  (B,Lq,H,d)
+ *     k = x_k Wkᵀ + bk      (B,Lk,D) (D,H·d) -> (B,Lk,H·d)  =  (B,Lk,H,d)
+ *     v = x_v Wvᵀ + bv      (B,Lk,D) (D,H·d) -> (B,Lk,H·d)  =  (B,Lk,H,d)
+ *     O = core(q, k, v)     per head (Lq,d), (Lk,d), (Lk,d)  -> (B,Lq,H,d)  =  (B,Lq,H·d)
+ *     y = O Woᵀ + bo        (B,Lq,H·d) (H·d,D) -> (B,Lq,D)
+ */
+static attn_status forward(const attni_mha *call, const attn_mha_params *w,
+                           const attn_mha_input *input, real *y, attn_arena *arena,
+                           attn_mha_saved *saved, bool keep) {
+    size_t rows_q = call->rows_q, rows_k = call->rows_k, d_in = call->d_model, d = call->d_inner;
+    size_t threads = call->core.max_threads;
+    saved->input = *input;
+    ATTNI_TRY(carve(arena, &saved->q, rows_q * d));
+    ATTNI_TRY(carve(arena, &saved->k, rows_k * d));
+    ATTNI_TRY(carve(arena, &saved->v, rows_k * d));
+    ATTNI_TRY(carve(arena, &saved->context, rows_q * d));
+
+    if (!arena->measuring) {
+        const real *x = input->query;
+        const real *x_k = call->self ? x : input->key, *x_v = call->self ? x : input->value;
+        attni_product projections[3] = {
+            linear_product_y(saved->q, x, w->wq, w->bq, rows_q, d_in, d),
+            linear_product_y(saved->k, x_k, w->wk, w->bk, rows_k, d_in, d),
+            linear_product_y(saved->v, x_v, w->wv, w->bv, rows_k, d_in, d),
+        };
+        attni_gemm_parallel(projections, 3, threads);
+    }
+
+    attn_sdpa_input in = core_input(call, saved);
+    attn_sdpa_output out = {.context = saved->context,
+                            .context_strides = in.query_strides,
+                            .weights = input->weights,
+                            .lse = input->lse};
+    ATTNI_TRY(attn_sdpa_forward(&call->core, &in, &out, arena, keep ? &saved->core : NULL));
+
+    if (!arena->measuring) {
+        attni_product output = linear_product_y(y, saved->context, w->wo, w->bo, rows_q, d, d_in);
+        attni_gemm_parallel(&output, 1, threads);
+    }
+    return ATTN_OK;
+}
+
+/*
+ * Backward, the forward's steps undone in reverse order:
+ *
+ *     dO   = dY Wo          (B,Lq,D) (D,H·d) -> (B,Lq,H·d)
+ *     dWo += dYᵀ O          dbo += sum of dY
+ *     dq, dk, dv = core's backward of dO, each shaped like q, k, v
+ *     dWq += dqᵀ x_q        dbq += sum of dq        dx_q = dq Wq      (B,Lq,H·d) (H·d,D)
+ *     dWk += dkᵀ x_k        dbk += sum of dk        dx_k = dk Wk
+ *     dWv += dvᵀ x_v        dbv += sum of dv        dx_v = dv Wv
+ *
+ * and in self-attention, where one x went three ways, dx = dq Wq + dk Wk + dv Wv.
+ */
+static void output_backward(const attni_mha *call, const attn_mha_params *w,
+                            const attn_mha_saved *saved, const real *dy, const attn_mha_params *dw,
+                            real *dcontext) {
+    size_t rows = call->rows_q, d_in = call->d_inner, d_out = call->d_model;
+    size_t threads = call->core.max_threads, count = 0;
+    attni_product products[2];
+    products[count++] = linear_product_dx(dcontext, dy, w->wo, rows, d_in, d_out);
+    if (dw)
+        products[count++] = linear_product_dw(dw->wo, dy, saved->context, rows, d_in, d_out);
+    attni_gemm_parallel(products, count, threads);
+    if (dw && dw->bo)
+        attni_column_sums_add(dw->bo, dy, rows, d_out, threads);
+}
+
+static void projections_backward(const attni_mha *call, const attn_mha_params *w,
+                                 const attn_mha_saved *saved, const attn_sdpa_grads *g,
+                                 const attn_mha_params *dw, const attn_mha_input_grads *dx) {
+    size_t rows_q = call->rows_q, rows_k = call->rows_k, d_in = call->d_model, d = call->d_inner;
+    size_t threads = call->core.max_threads, count = 0;
+    const attn_mha_input *in = &saved->input;
+    const real *x = in->query, *x_k = call->self ? x : in->key, *x_v = call->self ? x : in->value;
+    attni_product products[6];
+    if (dw) {
+        products[count++] = linear_product_dw(dw->wq, g->query, x, rows_q, d_in, d);
+        products[count++] = linear_product_dw(dw->wk, g->key, x_k, rows_k, d_in, d);
+        products[count++] = linear_product_dw(dw->wv, g->value, x_v, rows_k, d_in, d);
+    }
+    if (dx->query)
+        products[count++] = linear_product_dx(dx->query, g->query, w->wq, rows_q, d_in, d);
+    if (dx->key)
+        products[count++] = linear_product_dx(dx->key, g->key, w->wk, rows_k, d_in, d);
+    if (dx->value)
+        products[count++] = linear_product_dx(dx->value, g->value, w->wv, rows_k, d_in, d);
+    attni_gemm_parallel(products, count, threads);
+
+    if (call->self && dx->query) {
+        attni_product more = linear_product_dx(dx->query, g->key, w->wk, rows_k, d_in, d);
+        more.beta = 1;
+        attni_gemm_parallel(&more, 1, threads);
+        more.a = g->value;
+        more.b = w->wv;
+        attni_gemm_parallel(&more, 1, threads);
+    }
+    if (dw && dw->bq)
+        attni_column_sums_add(dw->bq, g->query, rows_q, d, threads);
+    if (dw && dw->bk)
+        attni_column_sums_add(dw->bk, g->key, rows_k, d, threads);
+    if (dw && dw->bv)
+        attni_column_sums_add(dw->bv, g->value, rows_k, d, threads);
+}
+
+static attn_status backward(const attni_mha *call, const attn_mha_params *w,
+                            const attn_mha_saved *saved, const real *dy, const attn_mha_params *dw,
+                            const attn_mha_input_grads *dx, attn_arena *arena) {
+    size_t rows_q = call->rows_q, d = call->d_inner;
+    real *dcontext;
+    attn_sdpa_grads grads = {.query_strides = saved->core.input.query_strides,
+                             .key_strides = saved->core.input.key_strides,
+                             .value_strides = saved->core.input.value_strides};
+    ATTNI_TRY(carve(arena, &dcontext, rows_q * d));
+    if (dw || dx->query)
+        ATTNI_TRY(carve(arena, &grads.query, rows_q * d));
+    if (dw || dx->key || (call->self && dx->query))
+        ATTNI_TRY(carve(arena, &grads.key, call->rows_k * d));
+    if (dw || dx->value || (call->self && dx->query))
+        ATTNI_TRY(carve(arena, &grads.value, call->rows_k * d));
+
+    if (!arena->measuring)
+        output_backward(call, w, saved, dy, dw, dcontext);
+    ATTNI_TRY(attn_sdpa_backward(&call->core, &saved->core, dcontext,
+                                 &saved->core.output.context_strides, &grads, arena));
+    if (!arena->measuring)
+        projections_backward(call, w, saved, &grads, dw, dx);
+    return ATTN_OK;
+}
+
+/* Refuses, before anything is written, what a dry run of the call says will not fit. */
+static attn_status require_room(const attn_arena *arena, size_t bytes) {
+    size_t room = arena->capacity - arena->used;
+    if (bytes > room)
+        return attni_fail(ATTN_ERROR_MEMORY, "arena: %zu bytes needed, %zu of %zu left", bytes,
+                          room, arena->capacity);
+    return ATTN_OK;
+}
+
+attn_status attn_mha_forward(const attn_mha_config *config, const attn_mha_params *params,
+                             const attn_mha_input *input, attn_real *y, attn_arena *arena,
+                             attn_mha_saved *saved) {
+    attni_mha call;
+    attn_mha_saved kept = {0};
+    bool keep = saved != NULL;
+    if (!arena)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "arena is NULL");
+    ATTNI_TRY(attni_mha_resolve(&call, config, input));
+    if (!arena->measuring) {
+        attn_arena dry;
+        ATTNI_TRY(attni_mha_check_forward(&call, params, input, y));
+        ATTNI_TRY(attn_arena_init_measuring(&dry));
+        ATTNI_TRY(forward(&call, params, input, y, &dry, &kept, keep));
+        ATTNI_TRY(require_room(arena, dry.high_water));
+    }
+    size_t mark = attn_arena_mark(arena);
+    attn_status status = forward(&call, params, input, y, arena, &kept, keep);
+    if (status == ATTN_OK && keep)
+        *saved = kept;
+    else
+        (void)attn_arena_rewind(arena, mark);
+    return status;
+}
+
+attn_status attn_mha_backward(const attn_mha_config *config, const attn_mha_params *params,
+                              const attn_mha_saved *saved, const attn_real *dy,
+                              const attn_mha_params *dparams, const attn_mha_input_grads *dinput,
+                              attn_arena *arena) {
+    attni_mha call;
+    const attn_mha_input_grads none = {0}, *dx = dinput ? dinput : &none;
+    if (!arena || !saved)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "%s is NULL", arena ? "saved" : "arena");
+    ATTNI_TRY(attni_mha_resolve(&call, config, &saved->input));
+    ATTNI_TRY(attni_mha_check_saved(&call, saved));
+    if (!arena->measuring) {
+        attn_arena dry;
+        ATTNI_TRY(attni_mha_check_backward(&call, params, dy, dparams, dinput));
+        ATTNI_TRY(attn_arena_init_measuring(&dry));
+        ATTNI_TRY(backward(&call, params, saved, dy, dparams, dx, &dry));
+        ATTNI_TRY(require_room(arena, dry.high_water));
+    }
+    size_t mark = attn_arena_mark(arena);
+    attn_status status = backward(&call, params, saved, dy, dparams, dx, arena);
+    (void)attn_arena_rewind(arena, mark);
+    return status;
+}
+
+/* A training step on an arena that only counts: the same carving, no numbers. */
+attn_status attn_mha_memory(const attn_mha_config *config, const attn_mha_input *input,
+                            attn_memory *memory) {
+    attn_arena inference, training;
+    attn_mha_saved saved;
+    if (!memory)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "memory is NULL");
+    ATTNI_TRY(attn_arena_init_measuring(&inference));
+    ATTNI_TRY(attn_arena_init_measuring(&training));
+    ATTNI_TRY(attn_mha_forward(config, NULL, input, NULL, &inference, NULL));
+    ATTNI_TRY(attn_mha_forward(config, NULL, input, NULL, &training, &saved));
+    size_t kept = attn_arena_mark(&training);
+    real array;
+    attn_mha_params dparams = {.wq = &array};
+    attn_mha_input_grads dinput = {.query = &array};
+    ATTNI_TRY(attn_mha_backward(config, NULL, &saved, NULL, &dparams, &dinput, &training));
+    *memory = (attn_memory){
+        .saved = kept, .training = training.high_water, .inference = inference.high_water};
+    return ATTN_OK;
+}

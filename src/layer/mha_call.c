@@ -1,0 +1,110 @@
+#include "layer/mha_call.h"
+
+#include "base/fail.h"
+#include "base/size.h"
+
+/* The bytes of every array of the call can be counted. */
+static bool sizes_fit(const attni_mha *call, const attn_mha_input *input) {
+    const attn_shape *s = &call->shape;
+    size_t bytes, widest = size_max(call->d_model, call->d_inner);
+    return size_product(&bytes, (size_t[]){s->batch, s->len_q, widest, sizeof(real)}, 4) &&
+           size_product(&bytes, (size_t[]){s->batch, s->len_k, widest, sizeof(real)}, 4) &&
+           size_product(&bytes, (size_t[]){s->batch, s->num_heads, s->len_q, sizeof(real)}, 4) &&
+           (!input->weights ||
+            size_product(&bytes,
+                         (size_t[]){s->batch, s->num_heads, s->len_q, s->len_k, sizeof(real)}, 5));
+}
+
+attn_status attni_mha_resolve(attni_mha *call, const attn_mha_config *config,
+                              const attn_mha_input *input) {
+    ATTNI_TRY(attn_mha_config_check(config));
+    if (!input)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "input is NULL");
+    if (!input->key != !input->value)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "%s without %s: cross-attention needs both",
+                          input->key ? "key" : "value", input->key ? "value" : "key");
+    bool self = !input->key;
+    if (self && input->len_k != 0 && input->len_k != input->len_q)
+        return attni_fail(ATTN_ERROR_SHAPE,
+                          "len_k %zu without key and value: self-attention has len_k = len_q = %zu",
+                          input->len_k, input->len_q);
+    size_t d_head = attn_mha_d_head(config);
+    *call = (attni_mha){.shape = {.batch = input->batch,
+                                  .num_heads = config->num_heads,
+                                  .len_q = input->len_q,
+                                  .len_k = self ? input->len_q : input->len_k,
+                                  .d_head = d_head},
+                        .d_model = config->d_model,
+                        .d_inner = config->num_heads * d_head,
+                        .self = self,
+                        .core = {.has_scale = config->has_scale,
+                                 .scale = config->scale,
+                                 .kernel = config->kernel,
+                                 .max_threads = config->max_threads}};
+    if (!sizes_fit(call, input))
+        return attni_fail(ATTN_ERROR_OVERFLOW,
+                          "batch %zu, len_q %zu, len_k %zu, d_model %zu, num_heads %zu, d_head "
+                          "%zu: an array's size overflows",
+                          input->batch, input->len_q, call->shape.len_k, config->d_model,
+                          config->num_heads, d_head);
+    call->rows_q = call->shape.batch * call->shape.len_q;
+    call->rows_k = call->shape.batch * call->shape.len_k;
+    return ATTN_OK;
+}
+
+static attn_status require(const void *pointer, const char *name) {
+    return pointer ? ATTN_OK : attni_fail(ATTN_ERROR_ARGUMENT, "%s is NULL", name);
+}
+
+static attn_status check_params(const attn_mha_params *params) {
+    ATTNI_TRY(require(params, "params"));
+    ATTNI_TRY(require(params->wq, "params.wq"));
+    ATTNI_TRY(require(params->wk, "params.wk"));
+    ATTNI_TRY(require(params->wv, "params.wv"));
+    return require(params->wo, "params.wo");
+}
+
+attn_status attni_mha_check_forward(const attni_mha *call, const attn_mha_params *params,
+                                    const attn_mha_input *input, const real *y) {
+    ATTNI_TRY(check_params(params));
+    if (call->rows_q == 0)
+        return ATTN_OK;
+    ATTNI_TRY(require(input->query, "input.query"));
+    return require(y, "y");
+}
+
+attn_status attni_mha_check_saved(const attni_mha *call, const attn_mha_saved *saved) {
+    const attn_shape *want = &call->shape, *have = &saved->core.input.shape;
+    if (have->d_head == 0)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "saved holds no forward");
+    if (have->num_heads != want->num_heads || have->d_head != want->d_head)
+        return attni_fail(ATTN_ERROR_SHAPE,
+                          "saved has num_heads %zu and d_head %zu, config %zu and %zu",
+                          have->num_heads, have->d_head, want->num_heads, want->d_head);
+    return ATTN_OK;
+}
+
+attn_status attni_mha_check_backward(const attni_mha *call, const attn_mha_params *params,
+                                     const real *dy, const attn_mha_params *dparams,
+                                     const attn_mha_input_grads *dinput) {
+    ATTNI_TRY(check_params(params));
+    if (call->rows_q > 0)
+        ATTNI_TRY(require(dy, "dy"));
+    if (dparams) {
+        ATTNI_TRY(require(dparams->wq, "dparams.wq"));
+        ATTNI_TRY(require(dparams->wk, "dparams.wk"));
+        ATTNI_TRY(require(dparams->wv, "dparams.wv"));
+        ATTNI_TRY(require(dparams->wo, "dparams.wo"));
+    }
+    if (!dinput)
+        return ATTN_OK;
+    if (call->self && (dinput->key || dinput->value))
+        return attni_fail(ATTN_ERROR_ARGUMENT,
+                          "dinput.%s in self-attention: dinput.query is the whole gradient",
+                          dinput->key ? "key" : "value");
+    if ((dinput->query && (dinput->query == dinput->key || dinput->query == dinput->value)) ||
+        (dinput->key && dinput->key == dinput->value))
+        return attni_fail(ATTN_ERROR_ARGUMENT,
+                          "dinput: query, key and value must be different arrays");
+    return ATTN_OK;
+}

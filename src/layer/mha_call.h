@@ -1,0 +1,38 @@
+/*
+ * mha_call.h (internal) - one call of the layer: valid, with its defaults filled in.
+ *
+ * Everything a public function of the layer refuses is refused here, before anything is written.
+ */
+#ifndef ATTNI_LAYER_MHA_CALL_H
+#define ATTNI_LAYER_MHA_CALL_H
+
+#include "base/real.h"
+
+#include <attn/mha.h>
+
+typedef struct attni_mha {
+    attn_shape shape;      /* B, H, Lq, Lk, d */
+    size_t d_model;        /* D */
+    size_t d_inner;        /* H·d */
+    size_t rows_q, rows_k; /* B·Lq, B·Lk */
+    bool self;             /* one input serves as query, key and value */
+    attn_sdpa_config core;
+} attni_mha;
+
+/* Sizes and settings; fails where an array of the call could not exist. */
+attn_status attni_mha_resolve(attni_mha *call, const attn_mha_config *config,
+                              const attn_mha_input *input);
+
+/* The arrays that a forward reads and writes. */
+attn_status attni_mha_check_forward(const attni_mha *call, const attn_mha_params *params,
+                                    const attn_mha_input *input, const real *y);
+
+/* A forward of this call filled `saved`. */
+attn_status attni_mha_check_saved(const attni_mha *call, const attn_mha_saved *saved);
+
+/* The arrays that a backward reads and writes; dparams and dinput may be NULL. */
+attn_status attni_mha_check_backward(const attni_mha *call, const attn_mha_params *params,
+                                     const real *dy, const attn_mha_params *dparams,
+                                     const attn_mha_input_grads *dinput);
+
+#endif

@@ -1,0 +1,183 @@
+/*
+ * mha_oracle.h - the layer written a second time, in double, one number at a time: no matrix
+ * products, no arena, no shared code. What the layer must agree with.
+ */
+#ifndef MHA_ORACLE_H
+#define MHA_ORACLE_H
+
+#include "mha_fixture.h"
+
+/* Results laid out like the arrays of mha_run; dtheta like the parameter block. */
+typedef struct mha_oracle {
+    attn_real *y, *weights, *lse, *dtheta, *dx_q, *dx_k, *dx_v;
+} mha_oracle;
+
+static inline bool oracle_allows(const mha_run *run, size_t b, size_t h, size_t i, size_t j) {
+    const attn_mask *m = &run->in.mask;
+    const attn_broadcast *s = &m->attend_strides;
+    long long offset = (long long)run->len_k - (long long)run->in.len_q;
+    if (m->causal_align == ATTN_CAUSAL_TOP_LEFT)
+        offset = 0;
+    if (m->causal_align == ATTN_CAUSAL_OFFSET)
+        offset = m->causal_offset;
+    if (m->causal && (long long)j > (long long)i + offset)
+        return false;
+    if (m->padding && m->padding[b * run->len_k + j] != 0)
+        return false;
+    return !m->attend || m->attend[b * s->batch + h * s->head + i * s->query + j * s->key] != 0;
+}
+
+static inline double *oracle_zeros(size_t n) {
+    double *x = calloc(n ? n : 1, sizeof *x);
+    ck_assert_ptr_nonnull(x);
+    return x;
+}
+
+static inline attn_real *oracle_round(double *x, size_t n) {
+    attn_real *rounded = malloc((n ? n : 1) * sizeof *rounded);
+    ck_assert_ptr_nonnull(rounded);
+    for (size_t i = 0; i < n; i++)
+        rounded[i] = (attn_real)x[i];
+    free(x);
+    return rounded;
+}
+
+/* out[r][o] = b[o] + sum over c of x[r][c] w[o][c] */
+static inline double *oracle_linear(const double *x, const attn_real *w, const attn_real *b,
+                                    size_t rows, size_t d_in, size_t d_out) {
+    double *out = oracle_zeros(rows * d_out);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t o = 0; o < d_out; o++) {
+            double sum = b ? (double)b[o] : 0;
+            for (size_t c = 0; c < d_in; c++)
+                sum += x[r * d_in + c] * (double)w[o * d_in + c];
+            out[r * d_out + o] = sum;
+        }
+    return out;
+}
+
+/* Every use of w and b in oracle_linear sends its share of g back; db may be NULL. */
+static inline void oracle_linear_back(double *dx, double *dw, double *db, const double *g,
+                                      const double *x, const attn_real *w, size_t rows, size_t d_in,
+                                      size_t d_out) {
+    for (size_t r = 0; r < rows; r++)
+        for (size_t o = 0; o < d_out; o++) {
+            double up = g[r * d_out + o];
+            if (db)
+                db[o] += up;
+            for (size_t c = 0; c < d_in; c++) {
+                dw[o * d_in + c] += up * x[r * d_in + c];
+                dx[r * d_in + c] += up * (double)w[o * d_in + c];
+            }
+        }
+}
+
+static inline double *oracle_widen(const attn_real *x, size_t n) {
+    double *wide = oracle_zeros(n);
+    for (size_t i = 0; i < n; i++)
+        wide[i] = (double)x[i];
+    return wide;
+}
+
+/* Runs the case of `run` forward and backward on its inputs; freed by mha_oracle_free. */
+static inline mha_oracle mha_oracle_run(const mha_run *run) {
+    size_t B = run->in.batch, Lq = run->in.len_q, Lk = run->len_k, D = run->cfg.d_model;
+    size_t H = run->cfg.num_heads, W = run->d_inner, d = W / H;
+    bool self = !run->in.key;
+    double scale = run->cfg.has_scale ? run->cfg.scale : 1 / sqrt((double)d);
+    const attn_mha_params *w = &run->w;
+
+    double *x_q = oracle_widen(run->x_q, run->size_q);
+    double *x_k = oracle_widen(self ? run->x_q : run->x_k, run->size_k);
+    double *x_v = oracle_widen(self ? run->x_q : run->x_v, run->size_k);
+    double *q = oracle_linear(x_q, w->wq, w->bq, B * Lq, D, W);
+    double *k = oracle_linear(x_k, w->wk, w->bk, B * Lk, D, W);
+    double *v = oracle_linear(x_v, w->wv, w->bv, B * Lk, D, W);
+    double *o = oracle_zeros(B * Lq * W), *p = oracle_zeros(B * H * Lq * Lk);
+    double *lse = oracle_zeros(B * H * Lq);
+    for (size_t b = 0; b < B; b++)
+        for (size_t h = 0; h < H; h++)
+            for (size_t i = 0; i < Lq; i++) {
+                double *row = &p[((b * H + h) * Lq + i) * Lk], top = -INFINITY, sum = 0;
+                const double *qi = &q[(b * Lq + i) * W + h * d];
+                for (size_t j = 0; j < Lk; j++) {
+                    row[j] = -INFINITY;
+                    if (!oracle_allows(run, b, h, i, j))
+                        continue;
+                    double dot = 0;
+                    for (size_t c = 0; c < d; c++)
+                        dot += qi[c] * k[(b * Lk + j) * W + h * d + c];
+                    row[j] = scale * dot;
+                    top = fmax(top, row[j]);
+                }
+                for (size_t j = 0; j < Lk; j++)
+                    sum += row[j] > -INFINITY ? exp(row[j] - top) : 0;
+                lse[(b * H + h) * Lq + i] = sum > 0 ? top + log(sum) : -INFINITY;
+                for (size_t j = 0; j < Lk; j++) {
+                    row[j] = row[j] > -INFINITY ? exp(row[j] - top) / sum : 0;
+                    for (size_t c = 0; c < d; c++)
+                        o[(b * Lq + i) * W + h * d + c] += row[j] * v[(b * Lk + j) * W + h * d + c];
+                }
+            }
+    double *y = oracle_linear(o, w->wo, w->bo, B * Lq, W, D);
+
+    double *dtheta = oracle_zeros(run->num_params);
+    double *dwq = dtheta, *dwk = dwq + W * D, *dwv = dwk + W * D, *dwo = dwv + W * D;
+    double *dbq = dwo + W * D, *dbk = dbq + W, *dbv = dbk + W, *dbo = dbv + W;
+    double *dy = oracle_widen(run->dy, run->size_q);
+    double *d_o = oracle_zeros(B * Lq * W), *dq = oracle_zeros(B * Lq * W);
+    double *dk = oracle_zeros(B * Lk * W), *dv = oracle_zeros(B * Lk * W);
+    oracle_linear_back(d_o, dwo, w->bo ? dbo : NULL, dy, o, w->wo, B * Lq, W, D);
+    for (size_t b = 0; b < B; b++)
+        for (size_t h = 0; h < H; h++)
+            for (size_t i = 0; i < Lq; i++) {
+                const double *row = &p[((b * H + h) * Lq + i) * Lk];
+                const size_t at = (b * Lq + i) * W + h * d;
+                for (size_t j = 0; j < Lk; j++) {
+                    /* ds_ij = sum over l of dp_il · (Jacobian of softmax)_lj, spelled out */
+                    double ds = 0;
+                    for (size_t l = 0; l < Lk; l++) {
+                        double dp = 0;
+                        for (size_t c = 0; c < d; c++)
+                            dp += d_o[at + c] * v[(b * Lk + l) * W + h * d + c];
+                        ds += dp * row[l] * ((l == j ? 1 : 0) - row[j]);
+                    }
+                    for (size_t c = 0; c < d; c++) {
+                        const size_t key = (b * Lk + j) * W + h * d + c;
+                        dq[at + c] += scale * ds * k[key];
+                        dk[key] += scale * ds * q[at + c];
+                        dv[key] += row[j] * d_o[at + c];
+                    }
+                }
+            }
+    double *dx_q = oracle_zeros(run->size_q), *dx_k = oracle_zeros(run->size_k);
+    double *dx_v = oracle_zeros(run->size_k);
+    oracle_linear_back(dx_q, dwq, w->bq ? dbq : NULL, dq, x_q, w->wq, B * Lq, D, W);
+    oracle_linear_back(dx_k, dwk, w->bk ? dbk : NULL, dk, x_k, w->wk, B * Lk, D, W);
+    oracle_linear_back(dx_v, dwv, w->bv ? dbv : NULL, dv, x_v, w->wv, B * Lk, D, W);
+    for (size_t i = 0; self && i < run->size_q; i++)
+        dx_q[i] += dx_k[i] + dx_v[i];
+
+    double *scratch[] = {x_q, x_k, x_v, q, k, v, o, dy, d_o, dq, dk, dv};
+    for (size_t i = 0; i < sizeof scratch / sizeof *scratch; i++)
+        free(scratch[i]);
+    return (mha_oracle){.y = oracle_round(y, run->size_q),
+                        .weights = oracle_round(p, B * H * Lq * Lk),
+                        .lse = oracle_round(lse, B * H * Lq),
+                        .dtheta = oracle_round(dtheta, run->num_params),
+                        .dx_q = oracle_round(dx_q, run->size_q),
+                        .dx_k = oracle_round(dx_k, run->size_k),
+                        .dx_v = oracle_round(dx_v, run->size_k)};
+}
+
+static inline void mha_oracle_free(mha_oracle *oracle) {
+    free(oracle->y);
+    free(oracle->weights);
+    free(oracle->lse);
+    free(oracle->dtheta);
+    free(oracle->dx_q);
+    free(oracle->dx_k);
+    free(oracle->dx_v);
+}
+
+#endif
