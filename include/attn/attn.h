@@ -7,6 +7,7 @@
 #include <attn/arena.h>
 #include <attn/cross_entropy.h>
 #include <attn/embedding.h>
+#include <attn/gradcheck.h>
 #include <attn/heads.h>
 #include <attn/isa.h>
 #include <attn/linear.h>

@@ -12,6 +12,10 @@
 #define attn_embedding_backward     attn64_embedding_backward
 #define attn_embedding_forward      attn64_embedding_forward
 #define attn_fma_peak               attn64_fma_peak
+#define attn_gradcheck_memory       attn64_gradcheck_memory
+#define attn_gradcheck_project      attn64_gradcheck_project
+#define attn_gradcheck_result_name  attn64_gradcheck_result_name
+#define attn_gradcheck_run          attn64_gradcheck_run
 #define attn_linear_backward        attn64_linear_backward
 #define attn_linear_forward         attn64_linear_forward
 #define attn_merge_heads_backward   attn64_merge_heads_backward

@@ -15,6 +15,8 @@
 #define attni_fused_forward             attni64_fused_forward
 #define attni_gemm                      attni64_gemm
 #define attni_gemm_parallel             attni64_gemm_parallel
+#define attni_gradcheck_evaluate        attni64_gradcheck_evaluate
+#define attni_gradcheck_probe           attni64_gradcheck_probe
 #define attni_kernels_for               attni64_kernels_for
 #define attni_kernels_get               attni64_kernels_get
 #define attni_mask_resolve              attni64_mask_resolve
