@@ -23,8 +23,7 @@ STANDS_ON = {
     "train": {"base", "kernels", "ops", "train"},
 }
 # Public headers without a source file of their name.
-ROOM_OF_HEADER = {"real.h": "base", "names64.h": "base", "scores.h": "ops", "sdpa.h": "ops",
-                  "mha.h": "layer"}
+ROOM_OF_HEADER = {"real.h": "base", "names64.h": "base", "mha.h": "layer"}
 PRINTS_OR_EXITS = re.compile(
     r"\b(printf|vprintf|puts|putchar|perror|abort|exit|_exit|_Exit|quick_exit)\s*\("
     r"|\b(stdout|stderr)\b")

@@ -19,8 +19,9 @@ def public_names(include):
     """{function: header} of everything declared with ATTN_API."""
     names = {}
     for header in sorted(include.glob("attn/*.h")):
-        for match in re.finditer(r"\bATTN_API\b([^;{]*?)(\w+)\s*\(", code_of(header.read_text())):
-            names[match.group(2)] = header.name
+        code = re.sub(r"^\s*#.*", "", code_of(header.read_text()), flags=re.MULTILINE)
+        for name in re.findall(r"\bATTN_API\b[^;{(]*?(\w+)\s*\(", code):
+            names[name] = header.name
     return names
 
 
