@@ -8,7 +8,8 @@ typedef void (*task)(int32_t *tokens, int32_t *targets, size_t len, attn_random 
 
 /* a b c d | a b c d: the second half is to be predicted token by token. */
 static void copy(int32_t *tokens, int32_t *targets, size_t len, attn_random *random) {
-    const size_t half = len / 2; /* len = 2·half: symbols, separator, all but the last symbol again */
+    const size_t half =
+        len / 2; /* len = 2·half: symbols, separator, all but the last symbol again */
     for (size_t b = 0; b < BATCH; b++, tokens += len, targets += len)
         for (size_t t = 0; t < len; t++) {
             tokens[t] = t < half    ? (int32_t)attn_random_below(random, SYMBOLS)
@@ -36,8 +37,12 @@ static void *room(size_t n, size_t size) {
 
 /* Trains one layer of width 64 and returns the accuracy on fresh sequences. */
 static double train(task make, size_t vocab, size_t len, size_t num_heads, size_t steps) {
-    attn_model_config cfg = {.vocab = vocab, .context = MAX_LEN, .d_model = 64,
-                             .num_heads = num_heads, .num_layers = 1, .bias = true};
+    attn_model_config cfg = {.vocab = vocab,
+                             .context = MAX_LEN,
+                             .d_model = 64,
+                             .num_heads = num_heads,
+                             .num_layers = 1,
+                             .bias = true};
     const size_t n = attn_model_num_params(&cfg);
     attn_real *theta = room(n, sizeof *theta), *dtheta = room(n, sizeof *dtheta);
     attn_real *velocity = room(n, sizeof *velocity);
