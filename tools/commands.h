@@ -4,6 +4,7 @@
 #ifndef COMMANDS_H
 #define COMMANDS_H
 
+int command_bench(int argc, char **argv);
 int command_gradcheck(int argc, char **argv);
 int command_health(int argc, char **argv);
 

@@ -15,6 +15,7 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
+    {"bench", "time and memory of attention, against the machine's peak", command_bench},
     {"health", "why scores are divided by sqrt(d_head): softmax and its gradient by head width",
      command_health},
     {NULL, NULL, NULL},

@@ -6,6 +6,8 @@
 #define NAMES64_TOOLS_H
 
 #ifdef ATTN_DOUBLE
+#define bench_arena_bytes bench64_arena_bytes
+#define bench_run         bench64_run
 #endif
 
 #endif
