@@ -1,0 +1,127 @@
+/* attn bench: what it says, in JSON and in words, and what it refuses. */
+#include "command.h"
+#include "test.h"
+
+#include <jansson.h>
+
+/* The one object on the one line of stdout. */
+static json_t *object_of(const command_run *run) {
+    ck_assert_msg(run->status == 0, "status %d: %s", run->status, run->err);
+    ck_assert_uint_eq(command_lines(run->out), 1);
+    json_error_t error;
+    json_t *object = json_loads(run->out, JSON_REJECT_DUPLICATES, &error);
+    ck_assert_msg(object != NULL, "%s in %s", error.text, run->out);
+    return object;
+}
+
+static double number(json_t *object, const char *key) {
+    json_t *value = json_object_get(object, key);
+    ck_assert_msg(json_is_number(value), "no number '%s'", key);
+    return json_number_value(value);
+}
+
+static const char *text(json_t *object, const char *key) {
+    json_t *value = json_object_get(object, key);
+    ck_assert_msg(json_is_string(value), "no text '%s'", key);
+    return json_string_value(value);
+}
+
+/* The derived figures follow from the times, for B, T, D = 2, 16, 8. */
+static void check_figures(json_t *object, double forward_flops, double both_flops) {
+    const double forward = number(object, "forward_gflops"),
+                 peak = number(object, "fma_peak_gflops");
+    const double both = number(object, "forward_backward_gflops");
+    ck_assert_double_eq_tol(forward * number(object, "forward_ms") * 1e6 / forward_flops, 1, 1e-9);
+    ck_assert_double_eq_tol(both * number(object, "forward_backward_ms") * 1e6 / both_flops, 1,
+                            1e-9);
+    ck_assert_double_eq_tol(number(object, "forward_fraction") * peak / forward, 1, 1e-9);
+    ck_assert_double_eq_tol(number(object, "forward_backward_fraction") * peak / both, 1, 1e-9);
+    ck_assert(number(object, "arena_bytes") > 0);
+}
+
+START_TEST(layer_in_json) {
+    command_run run = ATTN("bench", "layer", "--shape=2,16,8,2", "--causal", "--threads=1",
+                           "--budget=0", "--json");
+    json_t *object = object_of(&run);
+    const double attention = 4 * 2 * 16 * 16 * 8 / 2, projections = 8 * 2 * 16 * 8 * 8;
+    check_figures(object, attention + projections, 3.5 * attention + 3 * projections);
+    ck_assert_str_eq(text(object, "shape"), "2,16,8,2");
+    ck_assert_str_eq(text(object, "kernel"), "fused");
+    ck_assert(json_is_true(json_object_get(object, "causal")));
+    ck_assert_double_eq(number(object, "threads"), 1);
+    json_decref(object);
+    command_free(&run);
+}
+END_TEST
+
+START_TEST(core_in_json) {
+    command_run run = ATTN("bench", "core", "--shape=2,16,8,2", "--kernel=reference", "--threads=1",
+                           "--budget=0", "--double", "--json");
+    json_t *object = object_of(&run);
+    const double attention = 4 * 2 * 16 * 16 * 8;
+    check_figures(object, attention, 3.5 * attention);
+    ck_assert_str_eq(text(object, "kernel"), "reference");
+    ck_assert_str_eq(text(object, "precision"), "double");
+    ck_assert(json_is_false(json_object_get(object, "causal")));
+    json_decref(object);
+    command_free(&run);
+}
+END_TEST
+
+START_TEST(core_in_words) {
+    command_run run = ATTN("bench", "core", "--shape", "toy", "--budget=0");
+    ck_assert_int_eq(run.status, 0);
+    ck_assert_ptr_nonnull(strstr(run.out, "toy"));
+    ck_assert_ptr_nonnull(strstr(run.out, "GFLOP/s"));
+    command_free(&run);
+}
+END_TEST
+
+START_TEST(wrong_command_lines_are_refused) {
+    command_refused(ATTN("bench"), 2, "layer, core", "missing");
+    command_refused(ATTN("bench", "model"), 2, "model", "neither layer nor core");
+    command_refused(ATTN("bench", "layer", "--shape=huge"), 2, "huge", "--shape");
+    command_refused(ATTN("bench", "layer", "--shape=1,2,3"), 2, "1,2,3", "--shape");
+    command_refused(ATTN("bench", "layer", "--shape=1,2,3,1,5"), 2, "1,2,3,1,5", "--shape");
+    command_refused(ATTN("bench", "layer", "--shape=1,0,8,2"), 2, "1,0,8,2", "--shape");
+    command_refused(ATTN("bench", "layer", "--shape=1,-2,8,2"), 2, "1,-2,8,2", "--shape");
+    command_refused(ATTN("bench", "layer", "--shape=1,2,8,3"), 2, "1,2,8,3", "divide");
+    command_refused(ATTN("bench", "layer", "--kernel=fast"), 2, "fast", "kernel");
+    command_refused(ATTN("bench", "layer", "--threads=0"), 2, "0", "threads");
+    command_refused(ATTN("bench", "layer", "--all"), 2, "layer", "--all");
+    command_refused(ATTN("bench", "--all", "--shape=toy"), 2, "--shape", "--all");
+}
+END_TEST
+
+/* (1, 2^20, 64, 1) on the reference path: two matrices of 4 TiB each. */
+START_TEST(an_arena_that_cannot_be_had_is_refused_with_its_bytes) {
+    command_run run = ATTN("bench", "core", "--shape=1,1048576,64,1", "--kernel=reference");
+    unsigned long long bytes = 0;
+    const char *words = strstr(run.err, "an arena of ");
+    ck_assert_msg(words != NULL, "status %d, stderr:\n%s", run.status, run.err);
+    ck_assert_int_eq(sscanf(words, "an arena of %llu bytes", &bytes), 1);
+    ck_assert(bytes > 1ULL << 42);
+    command_refused(run, 1, "1,1048576,64,1", "cannot be had");
+    command_refused(ATTN("bench", "layer", "--shape=1099511627776,1099511627776,64,1"), 1,
+                    "1099511627776", "overflow");
+}
+END_TEST
+
+START_TEST(a_folder_that_cannot_be_made_is_refused) {
+    command_refused(ATTN("bench", "--plot=/dev/null/plots"), 1, "/dev/null", "");
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("bench");
+    TCase *tcase = tcase_create("bench");
+    tcase_set_timeout(tcase, 200);
+    tcase_add_test(tcase, layer_in_json);
+    tcase_add_test(tcase, core_in_json);
+    tcase_add_test(tcase, core_in_words);
+    tcase_add_test(tcase, wrong_command_lines_are_refused);
+    tcase_add_test(tcase, an_arena_that_cannot_be_had_is_refused_with_its_bytes);
+    tcase_add_test(tcase, a_folder_that_cannot_be_made_is_refused);
+    suite_add_tcase(suite, tcase);
+    return test_main(suite);
+}
