@@ -87,68 +87,67 @@ static attn_status forward(const attni_mha *call, const attn_mha_params *w,
 static void output_backward(const attni_mha *call, const attn_mha_params *w,
                             const attn_mha_saved *saved, const real *dy, const attn_mha_params *dw,
                             real *dcontext) {
-    size_t rows = call->rows_q, d_in = call->d_inner, d_out = call->d_model;
-    size_t threads = call->core.max_threads, count = 0;
-    attni_product products[2];
+    size_t rows = call->rows_q, d_in = call->d_inner, d_out = call->d_model, count = 0;
+    attni_product products[3];
     products[count++] = linear_product_dx(dcontext, dy, w->wo, rows, d_in, d_out);
-    if (dw)
+    if (dw && dw->wo)
         products[count++] = linear_product_dw(dw->wo, dy, saved->context, rows, d_in, d_out);
-    attni_gemm_parallel(products, count, threads);
     if (dw && dw->bo)
-        attni_column_sums_add(dw->bo, dy, rows, d_out, threads);
+        products[count++] = linear_product_db(dw->bo, dy, rows, d_out);
+    attni_gemm_parallel(products, count, call->core.max_threads);
 }
 
 static void projections_backward(const attni_mha *call, const attn_mha_params *w,
                                  const attn_mha_saved *saved, const attn_sdpa_grads *g,
                                  const attn_mha_params *dw, const attn_mha_input_grads *dx) {
     size_t rows_q = call->rows_q, rows_k = call->rows_k, d_in = call->d_model, d = call->d_inner;
-    size_t threads = call->core.max_threads, count = 0;
     const attn_mha_input *in = &saved->input;
-    const real *x = in->query, *x_k = call->self ? x : in->key, *x_v = call->self ? x : in->value;
-    attni_product products[6];
-    if (dw) {
-        products[count++] = linear_product_dw(dw->wq, g->query, x, rows_q, d_in, d);
-        products[count++] = linear_product_dw(dw->wk, g->key, x_k, rows_k, d_in, d);
-        products[count++] = linear_product_dw(dw->wv, g->value, x_v, rows_k, d_in, d);
-    }
-    if (dx->query)
-        products[count++] = linear_product_dx(dx->query, g->query, w->wq, rows_q, d_in, d);
-    if (dx->key)
-        products[count++] = linear_product_dx(dx->key, g->key, w->wk, rows_k, d_in, d);
-    if (dx->value)
-        products[count++] = linear_product_dx(dx->value, g->value, w->wv, rows_k, d_in, d);
-    attni_gemm_parallel(products, count, threads);
-
-    if (call->self && dx->query) {
-        attni_product more = linear_product_dx(dx->query, g->key, w->wk, rows_k, d_in, d);
-        more.beta = 1;
-        attni_gemm_parallel(&more, 1, threads);
-        more.a = g->value;
-        more.b = w->wv;
-        attni_gemm_parallel(&more, 1, threads);
-    }
-    if (dw && dw->bq)
-        attni_column_sums_add(dw->bq, g->query, rows_q, d, threads);
-    if (dw && dw->bk)
-        attni_column_sums_add(dw->bk, g->key, rows_k, d, threads);
-    if (dw && dw->bv)
-        attni_column_sums_add(dw->bv, g->value, rows_k, d, threads);
+    const attn_mha_params none = {0};
+    const bool self = call->self;
+    dw = dw ? dw : &none;
+    const struct way {
+        const real *g, *x, *w;
+        real *dw, *db, *dx;
+        size_t rows;
+    } ways[3] = {
+        {g->query, in->query, w->wq, dw->wq, dw->bq, dx->query, rows_q},
+        {g->key, self ? in->query : in->key, w->wk, dw->wk, dw->bk, self ? dx->query : dx->key,
+         rows_k},
+        {g->value, self ? in->query : in->value, w->wv, dw->wv, dw->bv,
+         self ? dx->query : dx->value, rows_k},
+    };
+    attni_product products[9];
+    size_t count = 0;
+    for (const struct way *to = ways; to < ways + 3; to++)
+        if (to->dx) {
+            products[count] = linear_product_dx(to->dx, to->g, to->w, to->rows, d_in, d);
+            products[count++].beta = self && to > ways ? 1 : 0;
+        }
+    for (const struct way *to = ways; to < ways + 3; to++)
+        if (to->dw)
+            products[count++] = linear_product_dw(to->dw, to->g, to->x, to->rows, d_in, d);
+    for (const struct way *to = ways; to < ways + 3; to++)
+        if (to->db)
+            products[count++] = linear_product_db(to->db, to->g, to->rows, d);
+    attni_gemm_parallel(products, count, call->core.max_threads);
 }
 
 static attn_status backward(const attni_mha *call, const attn_mha_params *w,
                             const attn_mha_saved *saved, const real *dy, const attn_mha_params *dw,
                             const attn_mha_input_grads *dx, attn_arena *arena) {
-    size_t rows_q = call->rows_q, d = call->d_inner;
+    size_t d = call->d_inner;
+    const bool all = dw || (call->self && dx->query);
+    const attn_sdpa_input *in = &saved->core.input;
+    attn_sdpa_grads grads = {.query_strides = in->query_strides,
+                             .key_strides = in->key_strides,
+                             .value_strides = in->value_strides};
     real *dcontext;
-    attn_sdpa_grads grads = {.query_strides = saved->core.input.query_strides,
-                             .key_strides = saved->core.input.key_strides,
-                             .value_strides = saved->core.input.value_strides};
-    ATTNI_TRY(carve(arena, &dcontext, rows_q * d));
-    if (dw || dx->query)
-        ATTNI_TRY(carve(arena, &grads.query, rows_q * d));
-    if (dw || dx->key || (call->self && dx->query))
+    ATTNI_TRY(carve(arena, &dcontext, call->rows_q * d));
+    if (all || dx->query)
+        ATTNI_TRY(carve(arena, &grads.query, call->rows_q * d));
+    if (all || dx->key)
         ATTNI_TRY(carve(arena, &grads.key, call->rows_k * d));
-    if (dw || dx->value || (call->self && dx->query))
+    if (all || dx->value)
         ATTNI_TRY(carve(arena, &grads.value, call->rows_k * d));
 
     if (!arena->measuring)

@@ -107,14 +107,21 @@ static void run_tile(const attni_product *product, const grid *g, size_t tile) {
 /* At most GROUP products share one parallel region. */
 enum { GROUP = 16 };
 
+/* Whether a product adds to what the one before it leaves in C. */
+static bool continues(const attni_product *products, size_t i) {
+    return i > 0 && products[i].beta != 0 && products[i].c == products[i - 1].c;
+}
+
 static void run_group(const attni_product *products, size_t count, size_t max_threads) {
     const double region_pays = 1 << 19; /* multiply-adds */
     grid grids[GROUP];
     size_t ends[GROUP], tiles = 0; /* tiles of products 0 .. i */
     double work = 0;
     for (size_t i = 0; i < count; i++) {
-        grids[i] = grid_of(&products[i]);
-        tiles += grids[i].rows * grids[i].columns;
+        if (!continues(products, i)) {
+            grids[i] = grid_of(&products[i]);
+            tiles += grids[i].rows * grids[i].columns;
+        }
         ends[i] = tiles;
         work += (double)products[i].m * (double)products[i].n * (double)products[i].k;
     }
@@ -128,7 +135,10 @@ static void run_group(const attni_product *products, size_t count, size_t max_th
         size_t i = 0;
         while (tile >= ends[i])
             i++;
-        run_tile(&products[i], &grids[i], tile - (i > 0 ? ends[i - 1] : 0));
+        const size_t own = tile - (i > 0 ? ends[i - 1] : 0);
+        run_tile(&products[i], &grids[i], own);
+        for (size_t next = i + 1; next < count && continues(products, next); next++)
+            run_tile(&products[next], &grids[i], own);
     }
 }
 

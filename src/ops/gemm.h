@@ -18,7 +18,8 @@ void attni_gemm(const attni_product *product);
 /* Independent products, none reading what another writes, on at most max_threads threads (0 = as
  * many as OpenMP would use): C is cut into tiles that depend on the shapes alone, and the tiles of
  * all products are shared out in one parallel region, or done one after the other where the work
- * would not pay for a region. */
+ * would not pay for a region. A product that follows one with the same C (the same m, n and ldc)
+ * and has beta = 1 is added to it, tile by tile: so a sum of products takes one pass over C. */
 void attni_gemm_parallel(const attni_product *products, size_t count, size_t max_threads);
 
 /* sums[j] += sum over rows of x[row, j], x (rows, columns) contiguous. */
