@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* The paths by their kernel; a path that this build lacks is NULL. */
+/* The paths by their kernel. */
 static const struct path {
     attn_status (*forward)(const attni_sdpa *, const attn_sdpa_output *, attn_arena *,
                            attn_sdpa_saved *);
@@ -16,7 +16,7 @@ static const struct path {
                             const attn_strides *, const attn_sdpa_grads *, attn_arena *);
 } paths[] = {
     [ATTN_KERNEL_REFERENCE] = {attni_reference_forward, attni_reference_backward},
-    [ATTN_KERNEL_FUSED] = {NULL, NULL},
+    [ATTN_KERNEL_FUSED] = {attni_fused_forward, attni_fused_backward},
 };
 
 attn_strides attn_strides_bthd(size_t len, size_t num_heads, size_t d_head) {
@@ -116,27 +116,19 @@ static attn_status resolve(attni_sdpa *call, const attn_sdpa_config *config,
     return attni_mask_resolve(&call->mask, &input->mask, shape);
 }
 
+/* The path taken, *kernel, for the one that is asked for. */
 static attn_status choose_kernel(attn_kernel *kernel, attn_kernel wanted,
                                  const attn_sdpa_output *output) {
-    bool has_fused = paths[ATTN_KERNEL_FUSED].forward != NULL;
-    switch (wanted) {
-    case ATTN_KERNEL_AUTO:
-        *kernel = has_fused && !output->weights ? ATTN_KERNEL_FUSED : ATTN_KERNEL_REFERENCE;
-        return ATTN_OK;
-    case ATTN_KERNEL_REFERENCE:
-        *kernel = wanted;
-        return ATTN_OK;
-    case ATTN_KERNEL_FUSED:
-        if (!has_fused)
-            return attni_fail(ATTN_ERROR_UNSUPPORTED, "attn_sdpa: this build has no fused kernel");
-        if (output->weights)
-            return attni_fail(ATTN_ERROR_UNSUPPORTED,
-                              "attn_sdpa: the fused kernel never holds the weights; ask for them "
-                              "with kernel auto or reference");
-        *kernel = wanted;
-        return ATTN_OK;
-    }
-    return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: kernel %d is no kernel", (int)wanted);
+    *kernel = wanted != ATTN_KERNEL_AUTO ? wanted
+              : output->weights          ? ATTN_KERNEL_REFERENCE
+                                         : ATTN_KERNEL_FUSED;
+    if ((unsigned)wanted > ATTN_KERNEL_FUSED)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: kernel %d is no kernel", (int)wanted);
+    if (wanted == ATTN_KERNEL_FUSED && output->weights)
+        return attni_fail(ATTN_ERROR_UNSUPPORTED,
+                          "attn_sdpa: the fused kernel never holds the weights; ask for them with "
+                          "kernel auto or reference");
+    return ATTN_OK;
 }
 
 static attn_status refuse_null(const char *function, const char *argument) {
@@ -185,8 +177,7 @@ static attn_status check_saved(const attn_sdpa_config *config, const attn_sdpa_s
     if (!complete)
         return attni_fail(ATTN_ERROR_ARGUMENT,
                           "attn_sdpa_backward: saved was not filled by attn_sdpa_forward");
-    if (!paths[saved->kernel].backward ||
-        (config->kernel != ATTN_KERNEL_AUTO && config->kernel != saved->kernel))
+    if (config->kernel != ATTN_KERNEL_AUTO && config->kernel != saved->kernel)
         return attni_fail(ATTN_ERROR_ARGUMENT,
                           "attn_sdpa_backward: saved comes from kernel %d, config asks for %d",
                           (int)saved->kernel, (int)config->kernel);
