@@ -18,6 +18,7 @@
 #include <attn/safetensors.h>
 #include <attn/scores.h>
 #include <attn/sdpa.h>
+#include <attn/sgd.h>
 #include <attn/softmax.h>
 #include <attn/status.h>
 #include <attn/values.h>

@@ -6,6 +6,7 @@
 #define ATTN_NAMES64_H
 
 #define attn_broadcast_strides      attn64_broadcast_strides
+#define attn_clip_gradient          attn64_clip_gradient
 #define attn_cross_entropy_backward attn64_cross_entropy_backward
 #define attn_cross_entropy_forward  attn64_cross_entropy_forward
 #define attn_default_scale          attn64_default_scale
@@ -34,6 +35,7 @@
 #define attn_sdpa_backward          attn64_sdpa_backward
 #define attn_sdpa_forward           attn64_sdpa_forward
 #define attn_sdpa_memory            attn64_sdpa_memory
+#define attn_sgd_step               attn64_sgd_step
 #define attn_softmax_backward       attn64_softmax_backward
 #define attn_softmax_forward        attn64_softmax_forward
 #define attn_split_heads_backward   attn64_split_heads_backward
