@@ -13,6 +13,7 @@
 #include <attn/linear.h>
 #include <attn/mask.h>
 #include <attn/mha.h>
+#include <attn/model.h>
 #include <attn/random.h>
 #include <attn/real.h>
 #include <attn/safetensors.h>

@@ -29,6 +29,15 @@
 #define attn_mha_num_params         attn64_mha_num_params
 #define attn_mha_params_init        attn64_mha_params_init
 #define attn_mha_params_view        attn64_mha_params_view
+#define attn_model_backward         attn64_model_backward
+#define attn_model_config_check     attn64_model_config_check
+#define attn_model_forward          attn64_model_forward
+#define attn_model_layer_config     attn64_model_layer_config
+#define attn_model_layer_view       attn64_model_layer_view
+#define attn_model_memory           attn64_model_memory
+#define attn_model_num_params       attn64_model_num_params
+#define attn_model_params_init      attn64_model_params_init
+#define attn_model_params_view      attn64_model_params_view
 #define attn_padding_from_lengths   attn64_padding_from_lengths
 #define attn_scores_backward        attn64_scores_backward
 #define attn_scores_forward         attn64_scores_forward
