@@ -7,5 +7,6 @@
 int command_bench(int argc, char **argv);
 int command_gradcheck(int argc, char **argv);
 int command_health(int argc, char **argv);
+int command_train(int argc, char **argv);
 
 #endif

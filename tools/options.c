@@ -248,6 +248,10 @@ static struct poptOption *popt_table(const tool_option *options) {
 }
 
 static void print_default(const tool_option *o) {
+    if (o->shown) {
+        printf(" (%s)", o->shown);
+        return;
+    }
     switch (o->kind) {
     case TOOL_FLAG:
         if (*(bool *)o->value)

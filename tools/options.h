@@ -42,6 +42,7 @@ typedef struct tool_option {
     void *value;                /* where it goes; holds the default */
     const char *help;           /* one line, lower case */
     const char *argument;       /* what --help calls the value: FILE, DIR; NULL = by kind */
+    const char *shown;          /* the default in words, for --help; NULL = the value itself */
     const char *const *choices; /* ends with NULL */
     bool has_min, has_max;      /* bounds of a number, inclusive */
     double min, max;

@@ -1,0 +1,103 @@
+/* Parameters in a safetensors file, one tensor each, named as in most frameworks. */
+#include "train.h"
+
+#include <attn/safetensors.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct part {
+    char name[64];
+    size_t rank, dims[2];
+    attn_real *data;
+} part;
+
+enum { PER_LAYER = 8, OTHERS = 4 };
+
+static void add(part *parts, size_t *count, const char *name, attn_real *data, size_t rows,
+                size_t columns) {
+    if (!data)
+        return;
+    part *p = &parts[(*count)++];
+    snprintf(p->name, sizeof p->name, "%s", name);
+    p->rank = columns ? 2 : 1;
+    p->dims[0] = rows;
+    p->dims[1] = columns;
+    p->data = data;
+}
+
+static void add_layer(part *parts, size_t *count, const attn_model_config *model,
+                      const attn_model_params *params, size_t layer) {
+    attn_mha_config config = attn_model_layer_config(model);
+    attn_mha_params w = attn_model_layer_view(model, params, layer);
+    size_t d = model->d_model, inner = model->num_heads * attn_mha_d_head(&config);
+    const struct {
+        const char *name;
+        attn_real *data;
+        size_t rows, columns;
+    } list[PER_LAYER] = {{"q.weight", w.wq, inner, d}, {"k.weight", w.wk, inner, d},
+                         {"v.weight", w.wv, inner, d}, {"o.weight", w.wo, d, inner},
+                         {"q.bias", w.bq, inner, 0},   {"k.bias", w.bk, inner, 0},
+                         {"v.bias", w.bv, inner, 0},   {"o.bias", w.bo, d, 0}};
+    for (size_t i = 0; i < PER_LAYER; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "layers.%zu.%s", layer, list[i].name);
+        add(parts, count, name, list[i].data, list[i].rows, list[i].columns);
+    }
+}
+
+/* The named parts of the block; freed by the caller. */
+static part *list_parts(const train_run *run, size_t *count) {
+    const attn_model_config *m = &run->model;
+    attn_model_params w = attn_model_params_view(m, run->theta);
+    part *parts = tool_alloc(m->num_layers * PER_LAYER + OTHERS, sizeof *parts);
+    *count = 0;
+    add(parts, count, "token_embedding", w.token_embedding, m->vocab, m->d_model);
+    add(parts, count, "position_embedding", w.position_embedding, m->context, m->d_model);
+    for (size_t l = 0; l < m->num_layers; l++)
+        add_layer(parts, count, m, &w, l);
+    add(parts, count, "head.weight", w.head_weight, m->vocab, m->d_model);
+    add(parts, count, "head.bias", w.head_bias, m->vocab, 0);
+    return parts;
+}
+
+int train_save(const train_run *run, const char *path) {
+    size_t count;
+    part *parts = list_parts(run, &count);
+    attn_tensor *tensors = tool_alloc(count, sizeof *tensors);
+    for (size_t i = 0; i < count; i++)
+        tensors[i] = (attn_tensor){.name = parts[i].name,
+                                   .dtype = ATTN_DTYPE_F32,
+                                   .rank = parts[i].rank,
+                                   .dims = parts[i].dims,
+                                   .data = parts[i].data};
+    char heads[32];
+    snprintf(heads, sizeof heads, "%zu", run->model.num_heads);
+    const attn_metadata metadata[] = {{"num_heads", heads}};
+    attn_status status = attn_safetensors_save(path, tensors, count, metadata, 1);
+    free(tensors);
+    free(parts);
+    return status == ATTN_OK ? TOOL_OK : tool_fail("%s", attn_error_message());
+}
+
+int train_load(train_run *run, const char *path) {
+    attn_safetensors file;
+    if (attn_safetensors_open(&file, path) != ATTN_OK)
+        return tool_fail("%s", attn_error_message());
+    size_t count;
+    part *parts = list_parts(run, &count);
+    int status = TOOL_OK;
+    for (size_t i = 0; i < count && status == TOOL_OK; i++)
+        if (attn_tensor_copy(parts[i].data, attn_safetensors_find(&file, parts[i].name),
+                             parts[i].name, ATTN_DTYPE_F32, parts[i].dims,
+                             parts[i].rank) != ATTN_OK)
+            status = tool_fail("%s: %s", path, attn_error_message());
+    const char *heads = attn_safetensors_metadata(&file, "num_heads");
+    unsigned long long saved_heads;
+    if (status == TOOL_OK && heads && sscanf(heads, "%llu", &saved_heads) == 1 &&
+        saved_heads != run->model.num_heads)
+        status =
+            tool_fail("%s: made with %llu heads, not %zu", path, saved_heads, run->model.num_heads);
+    free(parts);
+    attn_safetensors_close(&file);
+    return status;
+}
