@@ -16,6 +16,8 @@ typedef struct command {
 
 static const command commands[] = {
     {"bench", "time and memory of attention, against the machine's peak", command_bench},
+    {"gradcheck", "checks every gradient of the layer; --break shows that the check can fail",
+     command_gradcheck},
     {"health", "why scores are divided by sqrt(d_head): softmax and its gradient by head width",
      command_health},
     {"train", "train a toy Transformer on copying, reversing or text", command_train},

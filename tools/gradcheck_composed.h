@@ -1,0 +1,76 @@
+/*
+ * gradcheck_composed.h - a small attention layer whose backward is composed here from the library's
+ * single operations, so that a fault can be put into any of its terms. In double.
+ *
+ * Two samples of five tokens, self-attention, causal, two heads of width 3. A key of sample 1 is
+ * left padding, so that its query 0 may see nothing; one pair is blocked in head 1 alone. Samples
+ * are taken one after the other, as micro-batches are: gradients of parameters add up.
+ */
+#ifndef GRADCHECK_COMPOSED_H
+#define GRADCHECK_COMPOSED_H
+
+#include <attn/status.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    COMPOSED_BATCH = 2,
+    COMPOSED_LEN = 5,
+    COMPOSED_HEADS = 2,
+    COMPOSED_D_HEAD = 3,
+    COMPOSED_D_MODEL = COMPOSED_HEADS * COMPOSED_D_HEAD
+};
+
+/* Everything that has a gradient; the same type holds the gradients. */
+typedef struct composed_values {
+    double wq[COMPOSED_D_MODEL * COMPOSED_D_MODEL], wk[COMPOSED_D_MODEL * COMPOSED_D_MODEL];
+    double wv[COMPOSED_D_MODEL * COMPOSED_D_MODEL], wo[COMPOSED_D_MODEL * COMPOSED_D_MODEL];
+    double bq[COMPOSED_D_MODEL], bk[COMPOSED_D_MODEL], bv[COMPOSED_D_MODEL], bo[COMPOSED_D_MODEL];
+    double x[COMPOSED_BATCH * COMPOSED_LEN * COMPOSED_D_MODEL];
+} composed_values;
+
+/* What can be wrong in the backward; gradcheck_composed.c says how. */
+typedef enum composed_fault {
+    FAULT_NONE = -1,
+    FAULT_SCALE_DROPPED,
+    FAULT_SCALE_TWICE,
+    FAULT_SIGN_FLIPPED,
+    FAULT_ROW_SUM_MISSING,
+    FAULT_JACOBIAN_DIAGONAL,
+    FAULT_SOFTMAX_DETACHED,
+    FAULT_DK_TIMES_1_01,
+    FAULT_DQ_DK_SWAPPED,
+    FAULT_DS_TRANSPOSED,
+    FAULT_DV_TRANSPOSED,
+    FAULT_LAST_KEY_DROPPED,
+    FAULT_MASK_IGNORED,
+    FAULT_PADDING_POLARITY,
+    FAULT_CAUSAL_OFF_BY_ONE,
+    FAULT_MASK_HEADS_SWAPPED,
+    FAULT_MASKED_ROW_UNIFORM,
+    FAULT_HEADS_TRANSPOSED,
+    FAULT_DQ_HEADS_SWAPPED,
+    FAULT_WO_SKIPPED,
+    FAULT_WO_TRANSPOSED,
+    FAULT_DWQ_WRONG_INPUT,
+    FAULT_BO_MISSING,
+    FAULT_BO_AVERAGED,
+    FAULT_BIAS_GRAD_OVERWRITTEN,
+    FAULT_WEIGHT_GRAD_OVERWRITTEN,
+    FAULT_DX_PATH_LOST,
+    FAULT_DX_OVERWRITTEN,
+    FAULT_COUNT
+} composed_fault;
+
+/* Its name on the command line, and what it does in a few words. */
+const char *composed_fault_name(composed_fault fault);
+const char *composed_fault_words(composed_fault fault);
+
+/* y (B,T,D). */
+attn_status composed_forward(double *y, const composed_values *values);
+
+/* The gradients of sum(dy ∘ y), all overwritten, with one fault or FAULT_NONE. */
+attn_status composed_backward(composed_values *gradients, const composed_values *values,
+                              const double *dy, composed_fault fault);
+
+#endif
