@@ -8,7 +8,7 @@
 #include <string.h>
 
 attn_mha_params attn_mha_params_view(const attn_mha_config *config, attn_real *block) {
-    attn_mha_params view = {NULL};
+    attn_mha_params view = {0};
     size_t d_head = attn_mha_d_head(config);
     if (d_head == 0 || !block)
         return view;
