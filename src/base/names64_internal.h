@@ -29,7 +29,7 @@
 #define attni_pairs_check               attni64_pairs_check
 #define attni_reference_backward        attni64_reference_backward
 #define attni_reference_forward         attni64_reference_forward
-#define attni_rows_clean                attni64_rows_clean
+#define attni_operand_clean                attni64_operand_clean
 #define attni_scores_band_backward      attni64_scores_band_backward
 #define attni_scores_band_forward       attni64_scores_band_forward
 #define attni_shape_check               attni64_shape_check

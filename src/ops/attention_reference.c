@@ -48,10 +48,10 @@ static size_t head_offset(const attni_sdpa *call, size_t head, const attn_stride
     return head / num_heads * strides->batch + head % num_heads * strides->head;
 }
 
-static attni_rows head_rows(const attni_sdpa *call, size_t head, const real *data,
-                            const attn_strides *strides) {
+static attni_operand head_operand(const attni_sdpa *call, size_t head, const real *data,
+                                  const attn_strides *strides) {
     size_t stride = size_max(strides->token, call->shape.d_head); /* of a single row: anything */
-    return rows_at(data, head_offset(call, head, strides), stride);
+    return operand_at(data, head_offset(call, head, strides), stride);
 }
 
 static attni_matrix head_matrix(const attni_sdpa *call, size_t head, real *data,
@@ -61,8 +61,8 @@ static attni_matrix head_matrix(const attni_sdpa *call, size_t head, real *data,
 }
 
 /* A score-like array as an operation reads it. */
-static attni_rows reading(attni_matrix m) {
-    return (attni_rows){.data = m.data, .stride = m.stride};
+static attni_operand reading(attni_matrix m) {
+    return (attni_operand){.data = m.data, .stride = m.stride};
 }
 
 typedef struct forward_arrays {
@@ -76,11 +76,11 @@ static void forward_head(const attni_sdpa *call, const attn_sdpa_output *output,
                          const forward_arrays *arrays) {
     const attn_sdpa_input *in = call->input;
     const attn_shape *shape = &call->shape;
-    attni_rows q = head_rows(call, head, in->query, &in->query_strides);
-    attni_rows k = head_rows(call, head, in->key, &in->key_strides);
-    attni_rows v = head_rows(call, head, in->value, &in->value_strides);
+    attni_operand q = head_operand(call, head, in->query, &in->query_strides);
+    attni_operand k = head_operand(call, head, in->key, &in->key_strides);
+    attni_operand v = head_operand(call, head, in->value, &in->value_strides);
     attni_matrix o = head_matrix(call, head, output->context, &output->context_strides);
-    attni_rows_clean(&v, shape->len_k, shape->d_head, arrays->value);
+    attni_operand_clean(&v, shape->len_k, shape->d_head, arrays->value);
     for (size_t i = 0; i < shape->len_q; i += BAND_ROWS) {
         attni_band band = band_at(&call->mask, shape, head, i);
         size_t row = head * shape->len_q + i;
@@ -141,27 +141,27 @@ static void zero_rows(attni_matrix m, size_t rows, size_t width) {
         memset(m.data + t * m.stride, 0, width * sizeof(real));
 }
 
-static void backward_head(const attni_sdpa *call, const real *weights, attni_rows d_o,
+static void backward_head(const attni_sdpa *call, const real *weights, attni_operand d_o,
                           const attn_sdpa_grads *grads, size_t head,
                           const backward_arrays *arrays) {
     const attn_sdpa_input *in = call->input;
     const attn_shape *shape = &call->shape;
     size_t len_q = shape->len_q, len_k = shape->len_k, d = shape->d_head;
-    attni_rows q = head_rows(call, head, in->query, &in->query_strides);
-    attni_rows k = head_rows(call, head, in->key, &in->key_strides);
-    attni_rows v = head_rows(call, head, in->value, &in->value_strides);
+    attni_operand q = head_operand(call, head, in->query, &in->query_strides);
+    attni_operand k = head_operand(call, head, in->key, &in->key_strides);
+    attni_operand v = head_operand(call, head, in->value, &in->value_strides);
     attni_matrix dq = head_matrix(call, head, grads->query, &grads->query_strides);
     attni_matrix dk = head_matrix(call, head, grads->key, &grads->key_strides);
     attni_matrix dv = head_matrix(call, head, grads->value, &grads->value_strides);
     attni_matrix ds = {dq.data || dk.data ? arrays->band : NULL, len_k};
-    attni_rows_clean(&q, len_q, d, arrays->query);
-    attni_rows_clean(&k, len_k, d, arrays->key);
-    attni_rows_clean(&d_o, len_q, d, arrays->dcontext);
+    attni_operand_clean(&q, len_q, d, arrays->query);
+    attni_operand_clean(&k, len_k, d, arrays->key);
+    attni_operand_clean(&d_o, len_q, d, arrays->dcontext);
     zero_rows(dk, len_k, d);
     zero_rows(dv, len_k, d);
     for (size_t i = 0; i < len_q; i += BAND_ROWS) {
         attni_band band = band_at(&call->mask, shape, head, i);
-        attni_rows p = rows_at(weights, (head * len_q + i) * len_k, len_k);
+        attni_operand p = operand_at(weights, (head * len_q + i) * len_k, len_k);
         attni_values_band_backward(ds, dv, d_o, p, v, &band);
         if (!ds.data)
             continue;
@@ -195,7 +195,7 @@ attn_status attni_reference_backward(const attni_sdpa *call, const attn_sdpa_sav
                                     .query = all.query + slot * len_q * d,
                                     .dcontext = all.dcontext + slot * len_q * d,
                                     .key = all.key + slot * len_k * d};
-            attni_rows d_o = head_rows(call, head, dcontext, dcontext_strides);
+            attni_operand d_o = head_operand(call, head, dcontext, dcontext_strides);
             backward_head(call, saved->weights, d_o, grads, head, &mine);
         }
     }

@@ -15,20 +15,21 @@ attn_status attni_shape_check(const char *function, const attn_shape *shape);
 attn_status attni_pairs_check(const char *function, const attn_shape *shape);
 
 /* s = scale · q kᵀ, -inf where blocked */
-void attni_scores_band_forward(attni_matrix s, attni_rows q, attni_rows k, double scale,
+void attni_scores_band_forward(attni_matrix s, attni_operand q, attni_operand k, double scale,
                                const attni_band *band);
 /* dq is overwritten, dk added to; either may be not wanted. ds is 0 where blocked. */
-void attni_scores_band_backward(attni_matrix dq, attni_matrix dk, attni_rows ds, attni_rows q,
-                                attni_rows k, double scale, const attni_band *band);
+void attni_scores_band_backward(attni_matrix dq, attni_matrix dk, attni_operand ds, attni_operand q,
+                                attni_operand k, double scale, const attni_band *band);
 
 /* One row of softmax.h's pair; in place if p == s, ds == dp. */
 void attni_softmax_row_forward(real *p, real *lse, const real *s, size_t n);
 void attni_softmax_row_backward(real *ds, const real *dp, const real *p, size_t n);
 
 /* o = p v; p is 0 where blocked */
-void attni_values_band_forward(attni_matrix o, attni_rows p, attni_rows v, const attni_band *band);
+void attni_values_band_forward(attni_matrix o, attni_operand p, attni_operand v,
+                               const attni_band *band);
 /* dp is overwritten, 0 where blocked, dv added to; either may be not wanted. */
-void attni_values_band_backward(attni_matrix dp, attni_matrix dv, attni_rows d_o, attni_rows p,
-                                attni_rows v, const attni_band *band);
+void attni_values_band_backward(attni_matrix dp, attni_matrix dv, attni_operand d_o,
+                                attni_operand p, attni_operand v, const attni_band *band);
 
 #endif

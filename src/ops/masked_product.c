@@ -11,7 +11,7 @@ static bool is_finite_row(const real *x, size_t n) {
     return !infinite;
 }
 
-void attni_rows_clean(attni_rows *rows, size_t len, size_t width, real *copy) {
+void attni_operand_clean(attni_operand *rows, size_t len, size_t width, real *copy) {
     rows->clean = rows->data;
     rows->clean_stride = rows->stride;
     size_t t = 0;
@@ -32,12 +32,12 @@ void attni_rows_clean(attni_rows *rows, size_t len, size_t width, real *copy) {
 
 /* Whether row t takes no part in the product over the clean rows. A scale of 0 leaves out every
  * row, because a matrix product then reads none and 0 · NaN must stay NaN. */
-static bool is_left_out(attni_rows x, size_t t, size_t width, double scale) {
+static bool is_left_out(attni_operand x, size_t t, size_t width, double scale) {
     return scale == 0 || !x.clean ||
            (x.clean != x.data && !is_finite_row(x.data + t * x.stride, width));
 }
 
-static bool leaves_none_out(attni_rows x, double scale) {
+static bool leaves_none_out(attni_operand x, double scale) {
     return scale != 0 && x.clean == x.data;
 }
 
@@ -46,7 +46,7 @@ static void add_multiple(real *out, real factor, const real *x, size_t n) {
         out[c] += factor * x[c];
 }
 
-void attni_masked_product(attni_matrix out, attni_rows w, attni_rows x, double scale,
+void attni_masked_product(attni_matrix out, attni_operand w, attni_operand x, double scale,
                           const attni_band *band) {
     real *first = out.data + band->begin * out.stride;
     size_t d = band->d_head;
@@ -70,8 +70,8 @@ void attni_masked_product(attni_matrix out, attni_rows w, attni_rows x, double s
                                  x.data + j * x.stride, d);
 }
 
-void attni_masked_product_transposed(attni_matrix out, attni_rows w, attni_rows x, double scale,
-                                     const attni_band *band) {
+void attni_masked_product_transposed(attni_matrix out, attni_operand w, attni_operand x,
+                                     double scale, const attni_band *band) {
     size_t d = band->d_head;
     attni_gemm(&(attni_product){.m = band->keys,
                                 .n = d,

@@ -20,32 +20,32 @@ typedef struct attni_matrix {
 } attni_matrix;
 
 /* Rows to read, and a copy that is safe to multiply by zero. */
-typedef struct attni_rows {
+typedef struct attni_operand {
     const real *data;
     size_t stride;
     const real *clean; /* rows with zeros in place of rows that are not finite: data itself where
                           all are finite, NULL where there is no such copy */
     size_t clean_stride;
-} attni_rows;
+} attni_operand;
 
 /* Views from `offset`, in an array that may be absent. */
 static inline attni_matrix matrix_at(real *data, size_t offset, size_t stride) {
     return (attni_matrix){data ? data + offset : NULL, stride};
 }
 
-static inline attni_rows rows_at(const real *data, size_t offset, size_t stride) {
-    return (attni_rows){.data = data ? data + offset : NULL, .stride = stride};
+static inline attni_operand operand_at(const real *data, size_t offset, size_t stride) {
+    return (attni_operand){.data = data ? data + offset : NULL, .stride = stride};
 }
 
 /* Fills in `clean` for `len` rows of `width` numbers; `copy` (len, width) is room for a copy, or
  * NULL.
  */
-void attni_rows_clean(attni_rows *rows, size_t len, size_t width, real *copy);
+void attni_operand_clean(attni_operand *rows, size_t len, size_t width, real *copy);
 
 /* w at blocked pairs must be 0, unless x.clean is NULL, when it is not read there. */
-void attni_masked_product(attni_matrix out, attni_rows w, attni_rows x, double scale,
+void attni_masked_product(attni_matrix out, attni_operand w, attni_operand x, double scale,
                           const attni_band *band);
-void attni_masked_product_transposed(attni_matrix out, attni_rows w, attni_rows x, double scale,
-                                     const attni_band *band);
+void attni_masked_product_transposed(attni_matrix out, attni_operand w, attni_operand x,
+                                     double scale, const attni_band *band);
 
 #endif

@@ -44,7 +44,7 @@ attn_status attni_pairs_check(const char *function, const attn_shape *shape) {
 }
 
 /* s_ij = scale · q_i · k_j, -inf where blocked     (rows,keys) = (rows,d) (d,keys) */
-void attni_scores_band_forward(attni_matrix s, attni_rows q, attni_rows k, double scale,
+void attni_scores_band_forward(attni_matrix s, attni_operand q, attni_operand k, double scale,
                                const attni_band *band) {
     attni_gemm(&(attni_product){.m = band->rows,
                                 .n = band->keys,
@@ -66,8 +66,8 @@ void attni_scores_band_forward(attni_matrix s, attni_rows q, attni_rows k, doubl
 
 /* dq_i = scale · sum_j ds_ij k_j                   (rows,d) = (rows,keys) (keys,d)
  * dk_j = scale · sum_i ds_ij q_i                   (keys,d) = (keys,rows) (rows,d) */
-void attni_scores_band_backward(attni_matrix dq, attni_matrix dk, attni_rows ds, attni_rows q,
-                                attni_rows k, double scale, const attni_band *band) {
+void attni_scores_band_backward(attni_matrix dq, attni_matrix dk, attni_operand ds, attni_operand q,
+                                attni_operand k, double scale, const attni_band *band) {
     if (dq.data)
         attni_masked_product(dq, ds, k, scale, band);
     if (dk.data)
@@ -97,8 +97,8 @@ attn_status attn_scores_forward(attn_real *scores, const attn_real *query, const
                                    : "key");
 #pragma omp parallel for schedule(dynamic) num_threads(threads_for(0, heads, len_q *len_k *d))
     for (size_t head = 0; head < heads; head++) {
-        attni_rows q = rows_at(query, head * len_q * d, d);
-        attni_rows k = rows_at(key, head * len_k * d, d);
+        attni_operand q = operand_at(query, head * len_q * d, d);
+        attni_operand k = operand_at(key, head * len_k * d, d);
         for (size_t i = 0; i < len_q; i += BAND_ROWS) {
             attni_band band = band_at(&resolved, shape, head, i);
             attni_matrix s = matrix_at(scores, (head * len_q + i) * len_k, len_k);
@@ -131,17 +131,17 @@ attn_status attn_scores_backward(attn_real *dquery, attn_real *dkey, const attn_
     for (size_t head = 0; head < heads; head++) {
         attni_matrix dq = matrix_at(dquery, head * len_q * d, d);
         attni_matrix dk = matrix_at(dkey, head * len_k * d, d);
-        attni_rows q = rows_at(query, head * len_q * d, d);
-        attni_rows k = rows_at(key, head * len_k * d, d);
+        attni_operand q = operand_at(query, head * len_q * d, d);
+        attni_operand k = operand_at(key, head * len_k * d, d);
         if (has_pairs && dkey)
-            attni_rows_clean(&q, len_q, d, NULL);
+            attni_operand_clean(&q, len_q, d, NULL);
         if (has_pairs && dquery)
-            attni_rows_clean(&k, len_k, d, NULL);
+            attni_operand_clean(&k, len_k, d, NULL);
         if (len_k > 0 && dkey)
             memset(dk.data, 0, len_k * d * sizeof(real));
         for (size_t i = 0; i < len_q; i += BAND_ROWS) {
             attni_band band = band_at(&resolved, shape, head, i);
-            attni_rows ds = rows_at(dscores, (head * len_q + i) * len_k, len_k);
+            attni_operand ds = operand_at(dscores, (head * len_q + i) * len_k, len_k);
             if (!attni_band_blocked_is_zero(&band, ds.data, ds.stride))
                 q.clean = k.clean = NULL;
             attni_scores_band_backward(dq, dk, ds, q, k, scale, &band);

@@ -8,14 +8,15 @@
 #include <string.h>
 
 /* o_i = sum_j p_ij v_j                             (rows,d) = (rows,keys) (keys,d) */
-void attni_values_band_forward(attni_matrix o, attni_rows p, attni_rows v, const attni_band *band) {
+void attni_values_band_forward(attni_matrix o, attni_operand p, attni_operand v,
+                               const attni_band *band) {
     attni_masked_product(o, p, v, 1, band);
 }
 
 /* dp_ij = do_i · v_j, 0 where blocked              (rows,keys) = (rows,d) (d,keys)
  * dv_j  = sum_i p_ij do_i                          (keys,d) = (keys,rows) (rows,d) */
-void attni_values_band_backward(attni_matrix dp, attni_matrix dv, attni_rows d_o, attni_rows p,
-                                attni_rows v, const attni_band *band) {
+void attni_values_band_backward(attni_matrix dp, attni_matrix dv, attni_operand d_o,
+                                attni_operand p, attni_operand v, const attni_band *band) {
     if (dp.data) {
         attni_gemm(&(attni_product){.m = band->rows,
                                     .n = band->keys,
@@ -52,11 +53,11 @@ attn_status attn_values_forward(attn_real *context, const attn_real *weights,
 #pragma omp parallel for schedule(dynamic) num_threads(threads_for(0, heads, len_q *len_k *d))
     for (size_t head = 0; head < heads; head++) {
         attni_matrix o = matrix_at(context, head * len_q * d, d);
-        attni_rows v = rows_at(value, head * len_k * d, d);
-        attni_rows_clean(&v, len_k, d, NULL);
+        attni_operand v = operand_at(value, head * len_k * d, d);
+        attni_operand_clean(&v, len_k, d, NULL);
         for (size_t i = 0; i < len_q; i += BAND_ROWS) {
             attni_band band = band_at(&resolved, shape, head, i);
-            attni_rows p = rows_at(weights, (head * len_q + i) * len_k, len_k);
+            attni_operand p = operand_at(weights, (head * len_q + i) * len_k, len_k);
             if (!attni_band_blocked_is_zero(&band, p.data, p.stride))
                 v.clean = NULL;
             attni_values_band_forward(o, p, v, &band);
@@ -87,17 +88,17 @@ attn_status attn_values_backward(attn_real *dweights, attn_real *dvalue, const a
 #pragma omp parallel for schedule(dynamic) num_threads(threads_for(0, heads, len_q *len_k *d))
     for (size_t head = 0; head < heads; head++) {
         attni_matrix dv = matrix_at(dvalue, head * len_k * d, d);
-        attni_rows v = rows_at(value, head * len_k * d, d);
-        attni_rows d_o = rows_at(dcontext, head * len_q * d, d);
+        attni_operand v = operand_at(value, head * len_k * d, d);
+        attni_operand d_o = operand_at(dcontext, head * len_q * d, d);
         if (has_pairs)
-            attni_rows_clean(&d_o, len_q, d, NULL);
+            attni_operand_clean(&d_o, len_q, d, NULL);
         if (len_k > 0 && dvalue)
             memset(dv.data, 0, len_k * d * sizeof(real));
         for (size_t i = 0; i < len_q; i += BAND_ROWS) {
             attni_band band = band_at(&resolved, shape, head, i);
             size_t first = (head * len_q + i) * len_k;
             attni_matrix dp = matrix_at(dweights, first, len_k);
-            attni_rows p = rows_at(weights, first, len_k);
+            attni_operand p = operand_at(weights, first, len_k);
             if (dvalue && !attni_band_blocked_is_zero(&band, p.data, p.stride))
                 d_o.clean = NULL;
             attni_values_band_backward(dp, dv, d_o, p, v, &band);
