@@ -85,6 +85,7 @@ START_TEST(wrong_command_lines) {
         {"--lr=-1", "lr", "-1"},
         {"--lr=nan", "lr", "nan"},
         {"--momentum=1.5", "momentum", "1.5"},
+        {"--momentum=1", "momentum", "below 1"},
         {"--seed=-1", "seed", "-1"},
         {"--kernel=magic", "kernel", "magic"},
         {"--plot-layer=2", "plot-layer", "2"},

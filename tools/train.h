@@ -94,7 +94,7 @@ typedef struct train_run {
     train_curve validation;    /* text: now and then, on the held-out bytes */
     double unigram_loss, bigram_loss;
     double seconds;
-    double best_step[2]; /* the quickest of the first steps, with all threads and with one */
+    double step_seconds[2]; /* lately, with all threads and with one */
 } train_run;
 
 typedef struct train_result {

@@ -123,17 +123,11 @@ static attn_status step(train_run *run, double lr, attn_loss *loss) {
     attn_arena_reset(&run->arena);
     if (status != ATTN_OK || !isfinite(loss->mean))
         return status;
-    double norm = 0;
-    for (size_t i = 0; i < run->num_params; i++)
-        norm += (double)run->dtheta[i] * (double)run->dtheta[i];
-    norm = sqrt(norm);
-    double clip = run->options.clip > 0 && norm > run->options.clip ? run->options.clip / norm : 1;
-    for (size_t i = 0; i < run->num_params; i++) {
-        run->velocity[i] =
-            (attn_real)run->options.momentum * run->velocity[i] + (attn_real)clip * run->dtheta[i];
-        run->theta[i] -= (attn_real)lr * run->velocity[i];
-    }
-    return ATTN_OK;
+    status = attn_clip_gradient(run->dtheta, run->num_params, run->options.clip, NULL);
+    if (status != ATTN_OK)
+        return status;
+    const attn_sgd_config sgd = {lr, run->options.momentum};
+    return attn_sgd_step(run->theta, run->velocity, run->dtheta, run->num_params, &sgd);
 }
 
 static double share(size_t part, size_t all) {
@@ -237,20 +231,22 @@ enum { VALIDATIONS = 20 }; /* over the run */
 
 /*
  * Where no number of threads is asked for: a small step is done sooner by one thread than by many
- * that wait for each other, the more so on a busy machine. The bits are the same either way, so the
- * first steps try both, and the quicker one goes on.
+ * that wait for each other, the more so on a busy machine. The bits are the same either way, so
+ * both are timed: by turns at first, then at steps 16, 32, 64, ... in case things have changed.
  */
-enum { TRIALS = 4 }; /* steps of each kind */
-
 static void choose_threads(train_run *run, size_t step_number, double seconds) {
-    if (run->options.threads != 0 || step_number > 2 * TRIALS)
+    if (run->options.threads != 0)
         return;
-    double *best = &run->best_step[run->model.max_threads == 1];
-    if (step_number <= 2 || seconds < *best)
-        *best = seconds;
-    bool one = step_number % 2 == 1;
-    if (step_number == 2 * TRIALS)
-        one = run->best_step[1] < run->best_step[0];
+    bool one = run->model.max_threads == 1;
+    double *mean = &run->step_seconds[one];
+    *mean = step_number <= 4 ? seconds : 0.7 * *mean + 0.3 * seconds;
+    if (step_number < 8)
+        one = !one;
+    else {
+        one = run->step_seconds[true] < run->step_seconds[false];
+        if (((step_number + 1) & step_number) == 0)
+            one = !one;
+    }
     run->model.max_threads = one ? 1 : 0;
 }
 

@@ -144,6 +144,8 @@ static int check(const train_options *o, const given *g) {
     if (o->d_head == 0 && o->d_model % o->heads != 0)
         return tool_usage_error("--heads %zu does not divide --d-model %zu (see --d-head)",
                                 o->heads, o->d_model);
+    if (o->momentum >= 1)
+        return tool_usage_error("--momentum: %g must be below 1", o->momentum);
     if (o->plot_layer > o->layers)
         return tool_usage_error("--plot-layer %zu: there are %zu layers", o->plot_layer, o->layers);
     return TOOL_OK;
