@@ -5,6 +5,7 @@
 #define COMMANDS_H
 
 int command_bench(int argc, char **argv);
+int command_eval(int argc, char **argv);
 int command_gradcheck(int argc, char **argv);
 int command_health(int argc, char **argv);
 int command_train(int argc, char **argv);

@@ -18,6 +18,7 @@ static const command commands[] = {
     {"bench", "time and memory of attention, against the machine's peak", command_bench},
     {"gradcheck", "checks every gradient of the layer; --break shows that the check can fail",
      command_gradcheck},
+    {"eval", "computes one case of attention, from a file to a file", command_eval},
     {"health", "why scores are divided by sqrt(d_head): softmax and its gradient by head width",
      command_health},
     {"train", "train a toy Transformer on copying, reversing or text", command_train},

@@ -8,6 +8,7 @@
 #ifdef ATTN_DOUBLE
 #define bench_arena_bytes bench64_arena_bytes
 #define bench_run         bench64_run
+#define eval_run          eval64_run
 #endif
 
 #endif
