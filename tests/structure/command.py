@@ -16,5 +16,5 @@ def subcommands(attn):
 
 def options(attn, subcommand):
     """Long options that --help lists, without --help itself, which every command has."""
-    listed = re.findall(r"^  (?:-\w, )?--([a-z][\w-]*)", help_of(attn, subcommand), re.MULTILINE)
+    listed = re.findall(r"^ +(?:-\w, )?--([a-z][\w-]*)", help_of(attn, subcommand), re.MULTILINE)
     return set(listed) - {"help"}

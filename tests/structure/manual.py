@@ -25,7 +25,7 @@ def main(attn, page):
         if name not in subcommands(attn):
             faults.append(f"{name}: in the man page, but no subcommand")
             continue
-        have = set(re.findall(r"^\.(?:BR?|TQ) --([a-z][\w-]*)", text, re.MULTILINE))
+        have = set(re.findall(r"^\.TP\n\.B[IR]? (?:-\w, )?--([a-z][\w-]*)", text, re.MULTILINE))
         want = options(attn, name)
         faults += [f"{name}: --{option} is not in the man page" for option in sorted(want - have)]
         faults += [f"{name}: --help lacks --{option}" for option in sorted(have - want)]
