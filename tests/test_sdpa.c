@@ -91,8 +91,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("sdpa");
     TCase *tests = tcase_create("sdpa");
-    tcase_add_loop_test(tests, equals_plain_loops, ATTN_KERNEL_REFERENCE,
-                        ATTN_KERNEL_FUSED + 1);
+    tcase_add_loop_test(tests, equals_plain_loops, ATTN_KERNEL_REFERENCE, ATTN_KERNEL_FUSED + 1);
     suite_add_tcase(suite, tests);
     return test_main(suite);
 }

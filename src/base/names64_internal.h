@@ -26,10 +26,10 @@
 #define attni_mha_check_forward         attni64_mha_check_forward
 #define attni_mha_check_saved           attni64_mha_check_saved
 #define attni_mha_resolve               attni64_mha_resolve
+#define attni_operand_clean             attni64_operand_clean
 #define attni_pairs_check               attni64_pairs_check
 #define attni_reference_backward        attni64_reference_backward
 #define attni_reference_forward         attni64_reference_forward
-#define attni_operand_clean                attni64_operand_clean
 #define attni_scores_band_backward      attni64_scores_band_backward
 #define attni_scores_band_forward       attni64_scores_band_forward
 #define attni_shape_check               attni64_shape_check

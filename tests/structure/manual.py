@@ -10,6 +10,8 @@ import sys
 
 from command import options, subcommands
 
+TAG = r'^\.TP\n\.B[IR]? "?(?:-\w, )?--([a-z][\w-]*)'
+
 
 def sections(page):
     """{subcommand: text}: the subsections (.SS) of COMMANDS."""
@@ -25,7 +27,7 @@ def main(attn, page):
         if name not in subcommands(attn):
             faults.append(f"{name}: in the man page, but no subcommand")
             continue
-        have = set(re.findall(r"^\.TP\n\.B[IR]? (?:-\w, )?--([a-z][\w-]*)", text, re.MULTILINE))
+        have = set(re.findall(TAG, text, re.MULTILINE))
         want = options(attn, name)
         faults += [f"{name}: --{option} is not in the man page" for option in sorted(want - have)]
         faults += [f"{name}: --help lacks --{option}" for option in sorted(have - want)]
