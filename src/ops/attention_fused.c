@@ -12,8 +12,9 @@
  *
  *                 keys 0   1   2   3
  *     queries 0        0   1   2   3        the round in which a block is done: (queries + keys)
- *             1        1   2   3   0        modulo n. Causal blocks, on and below the main
- * diagonal, 2        2   3   0   1        are spread evenly over the rounds. 3        3   0   1   2
+ *             1        1   2   3   0        modulo n. The causal blocks, on and below the main
+ *             2        2   3   0   1        diagonal, are spread evenly over the rounds.
+ *             3        3   0   1   2
  *
  * No two threads meet in a row, nothing has to be added up afterwards, and no memory is needed. */
 #include "ops/sdpa_internal.h"
