@@ -27,7 +27,8 @@ enum {
     STRIP = TILE_VECTORS * VLEN,
     DEPTH = VBYTES == 64 ? 128 : 256, /* a packed strip has at most 32 KiB */
     BLOCK_ROWS = 768,
-    CACHE_LINE = 64
+    CACHE_LINE = 64,
+    FETCH_LINES = 24 /* of each operand, per tile */
 };
 
 /* One tile: C = alpha · A B + gamma · addend. Element (i,p) of A is a[i·a_row + p·a_step]. */
@@ -67,21 +68,17 @@ VINLINE void tile_store(const tile *t, vreal sums[TILE_ROWS][TILE_VECTORS], size
             vstore(t->c + i * t->c_row + j * VLEN, sums[i][j]);
 }
 
-/* The same for a tile whose last vector hangs over the edge of C. */
-VINLINE void tile_store_edge(const tile *t, vreal sums[TILE_ROWS][TILE_VECTORS], size_t rows,
-                             size_t vectors) {
-    real addend[STRIP] = {0};
-    real result[STRIP];
-    const vreal alpha = vbroadcast(&t->alpha), gamma = vbroadcast(&t->gamma);
-#pragma GCC unroll 6
-    for (size_t i = 0; i < rows; i++) {
-        if (t->addend)
-            memcpy(addend, t->addend + i * t->addend_row, t->columns * sizeof(real));
-#pragma GCC unroll 4
-        for (size_t j = 0; j < vectors; j++)
-            vstore(&result[j * VLEN], sums[i][j] * alpha + gamma * vload(&addend[j * VLEN]));
-        memcpy(t->c + i * t->c_row, result, t->columns * sizeof(real));
-    }
+/* The same for a tile whose last vector hangs over the edge of C, with the sums in memory. Inlined
+ * into every shape of tile it would be most of the code. */
+static __attribute__((noinline)) void tile_store_edge(const tile *t, const real *sums,
+                                                      size_t rows) {
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < t->columns; j++) {
+            real value = t->alpha * sums[i * STRIP + j];
+            if (t->addend)
+                value += t->gamma * t->addend[i * t->addend_row + j];
+            t->c[i * t->c_row + j] = value;
+        }
 }
 
 VINLINE void tile_compute(const tile *t, size_t rows, size_t vectors) {
@@ -109,10 +106,17 @@ VINLINE void tile_compute(const tile *t, size_t rows, size_t vectors) {
                 sums[i][j] += element * row[j];
         }
     }
-    if (t->columns == vectors * VLEN)
+    if (t->columns == vectors * VLEN) {
         tile_store(t, sums, rows, vectors);
-    else
-        tile_store_edge(t, sums, rows, vectors);
+        return;
+    }
+    real in_memory[TILE_ROWS * STRIP];
+#pragma GCC unroll 6
+    for (size_t i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (size_t j = 0; j < vectors; j++)
+            vstore(&in_memory[i * STRIP + j * VLEN], sums[i][j]);
+    tile_store_edge(t, in_memory, rows);
 }
 
 VINLINE void tile_of_rows(const tile *t, size_t rows) {
@@ -157,10 +161,36 @@ static void tile_run(const tile *t, size_t rows) {
     }
 }
 
-/* Tiles down `rows` rows of a strip, as equal in height as can be. */
-static void strip_run(tile t, size_t rows) {
+/* A part of a matrix that will be needed soon: `rows` rows of `bytes` bytes. */
+typedef struct region {
+    const char *row;
+    size_t row_step, rows, bytes, done; /* done: bytes of this row already fetched */
+} region;
+
+static region region_of(const real *first, size_t row_step, size_t rows, size_t columns) {
+    return (region){(const char *)first, row_step * sizeof(real), rows, columns * sizeof(real), 0};
+}
+
+/* Fetches the next `lines` cache lines of a region into the second level. */
+static void region_fetch(region *r, size_t lines) {
+    for (; lines > 0 && r->rows > 0; lines--) {
+        __builtin_prefetch(r->row + r->done, 0, 2);
+        r->done += CACHE_LINE;
+        if (r->done >= r->bytes) {
+            r->done = 0;
+            r->row += r->row_step;
+            r->rows--;
+        }
+    }
+}
+
+/* Tiles down `rows` rows of a strip, as equal in height as can be. What the next depth will need is
+ * fetched meanwhile. */
+static void strip_run(tile t, size_t rows, region next[2]) {
     for (size_t tiles = size_div_up(rows, TILE_ROWS); tiles > 0; tiles--) {
         const size_t height = size_div_up(rows, tiles);
+        region_fetch(&next[0], FETCH_LINES);
+        region_fetch(&next[1], FETCH_LINES);
         tile_run(&t, height);
         rows -= height;
         t.a += height * t.a_row;
@@ -233,16 +263,30 @@ static void pack_transposed(real *packed, size_t width, const real *b, size_t b_
     }
 }
 
+/* `vectors` is a constant where this is inlined: a loop that could be any length would become a
+ * call or a string instruction, both slow for a few vectors. */
+VINLINE void copy_columns(real *packed, size_t width, const real *b, size_t b_row, size_t depth,
+                          size_t vectors) {
+    for (; depth > 0; depth--, packed += width, b += b_row)
+#pragma GCC unroll 4
+        for (size_t j = 0; j < vectors; j++)
+            vstore(packed + j * VLEN, vload(b + j * VLEN));
+}
+
 /* packed (depth, width) = b (depth, columns), zeros beyond `columns` */
 static void pack_straight(real *packed, size_t width, const real *b, size_t b_row, size_t depth,
                           size_t columns) {
-    for (size_t p = 0; p < depth; p++, packed += width, b += b_row) {
-        size_t j = 0;
-        for (; j + VLEN <= columns; j += VLEN)
-            vstore(packed + j, vload(b + j));
-        for (; j < width; j++)
-            packed[j] = j < columns ? b[j] : 0;
+    size_t j = 0;
+    if (columns == STRIP) {
+        copy_columns(packed, width, b, b_row, depth, TILE_VECTORS);
+        return;
     }
+    for (; j + VLEN <= columns; j += VLEN)
+        copy_columns(packed + j, width, b + j, b_row, depth, 1);
+    if (j < width)
+        for (size_t p = 0; p < depth; p++)
+            for (size_t i = 0; i < VLEN; i++)
+                packed[p * width + j + i] = j + i < columns ? b[p * b_row + j + i] : 0;
 }
 
 /* Whether a strip of B can be read where it lies: it must fill whole vectors, and be contiguous or
@@ -256,7 +300,7 @@ static bool strip_is_packed(const attni_product *g, size_t columns) {
 
 /* A[rows, p..p+depth] B[p..p+depth, strip] for one strip of C, `rows` rows from `row` down. */
 static void strip_product(const attni_product *g, size_t row, size_t rows, size_t column, size_t p,
-                          size_t depth) {
+                          size_t depth, region next[2]) {
     _Alignas(CACHE_LINE) real packed[DEPTH * STRIP];
     const size_t columns = size_min(g->n - column, STRIP);
     const size_t width = size_div_up(columns, VLEN) * VLEN;
@@ -286,7 +330,21 @@ static void strip_product(const attni_product *g, size_t row, size_t rows, size_
         t.gamma = 1;
         t.addend = g->bias + column;
     }
-    strip_run(t, rows);
+    strip_run(t, rows, next);
+}
+
+/* The same for all strips of C's `rows` rows. */
+static void block_product(const attni_product *g, size_t row, size_t rows, size_t p, size_t depth) {
+    region next[2] = {{0}};
+    const size_t after = p + depth, more = size_min(g->k - after, DEPTH);
+    if (more > 0) {
+        next[0] = g->trans_a ? region_of(g->a + after * g->lda + row, g->lda, more, rows)
+                             : region_of(g->a + row * g->lda + after, g->lda, rows, more);
+        next[1] = g->trans_b ? region_of(g->b + after, g->ldb, g->n, more)
+                             : region_of(g->b + after * g->ldb, g->ldb, more, g->n);
+    }
+    for (size_t column = 0; column < g->n; column += STRIP)
+        strip_product(g, row, rows, column, p, depth, next);
 }
 
 /* C = beta · C + bias */
@@ -310,7 +368,5 @@ void KERNEL(gemm)(const attni_product *product) {
         return;
     for (size_t row = 0; row < g.m; row += BLOCK_ROWS)
         for (size_t p = 0; p < g.k; p += DEPTH)
-            for (size_t column = 0; column < g.n; column += STRIP)
-                strip_product(&g, row, size_min(g.m - row, BLOCK_ROWS), column, p,
-                              size_min(g.k - p, DEPTH));
+            block_product(&g, row, size_min(g.m - row, BLOCK_ROWS), p, size_min(g.k - p, DEPTH));
 }

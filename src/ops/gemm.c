@@ -17,8 +17,7 @@
 /* oneDNN packs both operands, which pays where all three sizes are large. It picks its own
  * instruction set, so it serves only where ours is not lowered. */
 static bool onednn_is_better(const attni_product *p) {
-    const size_t least = 192;
-    return p->m >= least && p->n >= least && p->k >= least && p->alpha != 0 &&
+    return p->m >= 96 && p->n >= 96 && p->k >= 256 && p->alpha != 0 &&
            (attn_isa_current() == ATTN_ISA_COUNT - 1 ||
             !attn_isa_available((attn_isa)(attn_isa_current() + 1)));
 }
@@ -69,23 +68,24 @@ typedef struct grid {
     size_t tile_rows, tile_columns, rows, columns; /* of a tile; of the grid */
 } grid;
 
-/* Tiles of about TILE_WORK multiply-adds or more, at most about MOST_TILES of them: wide, because
- * every tile of the same columns packs the same part of B again. Depends on the shape alone. */
+/* Tiles of about 2^19 multiply-adds or more, at most about 32 of them. They are wide, and high
+ * where op(B) is too large for a cache, because the tiles of the same columns pack the same part of
+ * B again. Depends on the shape alone. */
 static grid grid_of(const attni_product *p) {
-    const size_t tile_work = (size_t)1 << 19, most_tiles = 32;
-    const size_t wide = 256, register_rows = 6, least_rows = 12;
+    const double tile_work = 1 << 19, most_tiles = 32, cached_reals = 1 << 18;
+    const size_t wide = 256, strip = 64, register_rows = 6;
+    const size_t least_rows = (double)p->k * (double)p->n > cached_reals ? 192 : 12;
     grid g = {0};
     if (p->m == 0 || p->n == 0)
         return g;
-    const double work = (double)p->m * (double)p->n * (double)p->k;
-    const double share = work / (double)tile_work;
-    const size_t tiles = share < 1 ? 1 : share > (double)most_tiles ? most_tiles : (size_t)share;
-    g.columns = tiles == 1 ? 1 : size_div_up(p->n, wide);
-    g.tile_columns = size_div_up(size_div_up(p->n, g.columns), 64) * 64;
+    double tiles = (double)p->m * (double)p->n * (double)p->k / tile_work;
+    tiles = tiles < 1 ? 1 : tiles > most_tiles ? most_tiles : tiles;
+    g.columns = tiles < 2 ? 1 : size_div_up(p->n, wide);
+    g.tile_columns = size_div_up(size_div_up(p->n, g.columns), strip) * strip;
     g.columns = size_div_up(p->n, g.tile_columns);
-    g.rows = size_div_up(tiles, g.columns);
-    g.tile_rows = size_div_up(size_div_up(p->m, g.rows), register_rows) * register_rows;
-    g.tile_rows = size_max(g.tile_rows, least_rows);
+    g.rows = size_div_up((size_t)tiles, g.columns);
+    g.tile_rows = size_max(least_rows, size_div_up(p->m, g.rows));
+    g.tile_rows = size_div_up(g.tile_rows, register_rows) * register_rows;
     g.rows = size_div_up(p->m, g.tile_rows);
     return g;
 }
