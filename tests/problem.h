@@ -79,6 +79,38 @@ typedef struct mask_plan {
     bool block_row; /* with attend: query 0 of every head may see nothing */
 } mask_plan;
 
+/* Masks of every kind, alone and together; the last ones combine all. */
+static const mask_plan problem_plans[] = {
+    {0},
+    {.padding = true},
+    {.attend_rank = 2},
+    {.attend_rank = 2, .attend_ones = 1},
+    {.attend_rank = 2, .attend_ones = 2},
+    {.attend_rank = 2, .attend_ones = 3},
+    {.attend_rank = 3},
+    {.attend_rank = 3, .attend_ones = 2},
+    {.attend_rank = 4},
+    {.attend_rank = 4, .attend_ones = 4},
+    {.attend_rank = 4, .attend_ones = 8},
+    {.attend_rank = 4, .block_row = true},
+    {.causal = true},
+    {.causal = true, .align = ATTN_CAUSAL_TOP_LEFT},
+    {.causal = true, .align = ATTN_CAUSAL_OFFSET, .offset = 3},
+    {.causal = true, .align = ATTN_CAUSAL_OFFSET, .offset = -2},
+    {.causal = true, .align = ATTN_CAUSAL_OFFSET, .offset = INT64_MIN},
+    {.causal = true, .align = ATTN_CAUSAL_OFFSET, .offset = INT64_MAX},
+    {.padding = true, .attend_rank = 4, .causal = true},
+    {.padding = true,
+     .attend_rank = 3,
+     .attend_ones = 4,
+     .causal = true,
+     .offset = -1,
+     .align = ATTN_CAUSAL_OFFSET,
+     .block_row = true},
+};
+
+enum { PLANS = sizeof problem_plans / sizeof *problem_plans };
+
 typedef struct problem {
     attn_shape shape;
     tensor q, k, v, o, d_o, dq, dk, dv;
@@ -171,6 +203,20 @@ static inline void problem_free(problem *p) {
     free(p->lse);
     free(p->padding);
     free(p->attend);
+}
+
+/* Forward that saves, then the backward, in an arena of exactly the announced size. */
+static inline void problem_run(const attn_sdpa_config *config, problem *p) {
+    attn_memory need;
+    attn_sdpa_saved saved;
+    test_ok(attn_sdpa_memory(config, &p->in, &p->out, &need));
+    attn_arena arena = test_arena(need.training);
+    test_ok(attn_sdpa_forward(config, &p->in, &p->out, &arena, &saved));
+    ck_assert_uint_eq(arena.used, need.saved);
+    test_ok(attn_sdpa_backward(config, &saved, p->d_o.data, &p->d_o.strides, &p->grads, &arena));
+    ck_assert_uint_eq(arena.used, need.saved);
+    ck_assert_uint_eq(arena.high_water, need.training);
+    attn_arena_destroy(&arena);
 }
 
 #endif

@@ -32,22 +32,11 @@ START_TEST(default_scale) {
 }
 END_TEST
 
-static const mask_plan plans[] = {
-    {0},
-    {.padding = true},
-    {.attend_rank = 2},
-    {.attend_rank = 3, .attend_ones = 1},
-    {.attend_rank = 4, .block_row = true},
-    {.causal = true},
-    {.causal = true, .align = ATTN_CAUSAL_OFFSET, .offset = -1},
-    {.padding = true, .attend_rank = 4, .causal = true, .align = ATTN_CAUSAL_TOP_LEFT},
-};
-
 static const attn_shape shapes[] = {
     {1, 1, 1, 1, 1}, {2, 3, 4, 5, 3}, {1, 2, 131, 7, 9}, {2, 1, 9, 65, 80}, {1, 2, 257, 130, 16},
 };
 
-enum { PLANS = sizeof plans / sizeof *plans, SHAPES = sizeof shapes / sizeof *shapes };
+enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* Loops over the definition. ds is read at allowed pairs only. */
 static void plain_loops(const problem *p, double scale, const attn_real *ds, attn_real *s,
@@ -106,8 +95,8 @@ static void check_problem(const attn_shape *shape, const mask_plan *plan, double
         test_ok(attn_scores_backward(p.dq.data, p.dk.data, ds, p.q.data, p.k.data, &p.in.mask,
                                      scale, shape));
         char what[128];
-        snprintf(what, sizeof what, "plan %td, shape %td, poisoned %d, threads %d", plan - plans,
-                 shape - shapes, poisoned, test_thread_counts[t]);
+        snprintf(what, sizeof what, "plan %td, shape %td, poisoned %d, threads %d",
+                 plan - problem_plans, shape - shapes, poisoned, test_thread_counts[t]);
         test_close(what, s, want_s, pairs, 0, 64 * TEST_EPSILON);
         tensor_check(what, &p.dq, want_dq, 0, 64 * TEST_EPSILON);
         tensor_check(what, &p.dk, want_dk, 0, 64 * TEST_EPSILON);
@@ -124,8 +113,8 @@ static void check_problem(const attn_shape *shape, const mask_plan *plan, double
  * blocked pairs, which reach exactly what may see them. */
 START_TEST(equals_plain_loops) {
     for (size_t n = 0; n < SHAPES; n++) {
-        check_problem(&shapes[n], &plans[_i], n % 2 ? -0.3 : 1.7, false, 10 * n + 1);
-        check_problem(&shapes[n], &plans[_i], n % 2 ? -0.3 : 1.7, true, 10 * n + 2);
+        check_problem(&shapes[n], &problem_plans[_i], n % 2 ? -0.3 : 1.7, false, 10 * n + 1);
+        check_problem(&shapes[n], &problem_plans[_i], n % 2 ? -0.3 : 1.7, true, 10 * n + 2);
     }
 }
 END_TEST
@@ -146,7 +135,7 @@ END_TEST
 
 /* Each gradient may be left out, with the operand that only it needs. */
 START_TEST(gradients_are_optional) {
-    problem p = problem_make(shapes[1], BHTD, &plans[7], 3);
+    problem p = problem_make(shapes[1], BHTD, &problem_plans[PLANS - 2], 3);
     const attn_shape *z = &p.shape;
     attn_real *ds = test_normal(z->batch * z->num_heads * z->len_q * z->len_k, 1, 4);
     attn_real *s = test_poison(z->batch * z->num_heads * z->len_q * z->len_k);

@@ -26,21 +26,11 @@ START_TEST(by_hand) {
 }
 END_TEST
 
-static const mask_plan plans[] = {
-    {0},
-    {.padding = true},
-    {.attend_rank = 2, .attend_ones = 2},
-    {.attend_rank = 4, .block_row = true},
-    {.causal = true},
-    {.causal = true, .align = ATTN_CAUSAL_OFFSET, .offset = 2},
-    {.padding = true, .attend_rank = 3, .causal = true, .align = ATTN_CAUSAL_TOP_LEFT},
-};
-
 static const attn_shape shapes[] = {
     {1, 1, 1, 1, 1}, {2, 3, 4, 5, 3}, {1, 2, 131, 7, 9}, {2, 1, 9, 65, 80}, {1, 2, 257, 130, 16},
 };
 
-enum { PLANS = sizeof plans / sizeof *plans, SHAPES = sizeof shapes / sizeof *shapes };
+enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* Loops over the definition: a blocked pair is read nowhere. */
 static void plain_loops(const problem *p, const attn_real *weights, const attn_real *d_o,
@@ -102,8 +92,8 @@ static void check_problem(const attn_shape *shape, const mask_plan *plan, poison
         test_ok(attn_values_forward(p.o.data, weights, p.v.data, &p.in.mask, shape));
         test_ok(attn_values_backward(dp, p.dv.data, d_o, weights, p.v.data, &p.in.mask, shape));
         char what[128];
-        snprintf(what, sizeof what, "plan %td, shape %td, spoilt %d, threads %d", plan - plans,
-                 shape - shapes, (int)spoilt, test_thread_counts[t]);
+        snprintf(what, sizeof what, "plan %td, shape %td, spoilt %d, threads %d",
+                 plan - problem_plans, shape - shapes, (int)spoilt, test_thread_counts[t]);
         tensor_check(what, &p.o, want_o, 0, 64 * TEST_EPSILON);
         test_close(what, dp, want_dp, pairs, 0, 64 * TEST_EPSILON);
         tensor_check(what, &p.dv, want_dv, 0, 64 * TEST_EPSILON);
@@ -120,7 +110,7 @@ static void check_problem(const attn_shape *shape, const mask_plan *plan, poison
 START_TEST(equals_plain_loops) {
     for (size_t n = 0; n < SHAPES; n++)
         for (int spoilt = 0; spoilt < POISONS; spoilt++)
-            check_problem(&shapes[n], &plans[_i], (poison)spoilt, 10 * n + 1);
+            check_problem(&shapes[n], &problem_plans[_i], (poison)spoilt, 10 * n + 1);
 }
 END_TEST
 
