@@ -519,21 +519,43 @@ START_TEST(what_cannot_be_run) {
 }
 END_TEST
 
-/* The function may use the arena above the checker's scratch, but not take that away. */
-static attn_status resets(void *user, const attn_real *x, double *value, attn_real *gradient) {
-    attn_arena_reset(user);
+/* The function uses the arena of the check, resets it, and leaves things in it. */
+static attn_status litters(void *user, const attn_real *x, double *value, attn_real *gradient) {
+    attn_arena *arena = user;
+    void *scratch;
+    attn_arena_reset(arena);
+    for (int i = 0; i < 2; i++)
+        test_ok(attn_arena_alloc(arena, &scratch, 500, 1));
+    memset(scratch, 0xFF, 500);
     *value = (double)x[0];
     if (gradient)
         gradient[0] = 1;
     return ATTN_OK;
 }
 
-START_TEST(an_arena_reset_under_the_check_is_noticed) {
+START_TEST(the_arena_may_be_shared) {
     attn_real x = 1;
-    attn_arena arena = test_arena(4096);
-    attn_gradcheck_problem problem = {resets, &arena, &x, 1, NULL, 0};
+    attn_gradcheck_problem problem = {litters, NULL, &x, 1, NULL, 0};
     attn_gradcheck_report report;
-    test_refused(attn_gradcheck_run(&report, NULL, &problem, NULL, &arena), ATTN_ERROR_ARGUMENT);
+    attn_memory need;
+    test_ok(attn_gradcheck_memory(&problem, NULL, &need));
+    attn_arena counter;
+    test_ok(attn_arena_init_measuring(&counter));
+    void *ignored;
+    for (int i = 0; i < 3; i++)
+        test_ok(attn_arena_alloc(&counter, &ignored, 500, 1));
+    attn_arena arena = test_arena(need.inference + counter.high_water);
+    unsigned char *before;
+    test_ok(attn_arena_alloc(&arena, (void **)&before, 500, 1));
+    memset(before, 0x5A, 500);
+    problem.user = &arena;
+    size_t used = arena.used;
+    test_ok(attn_gradcheck_run(&report, NULL, &problem, NULL, &arena));
+    expect_result(report, ATTN_GRADCHECK_PASSED);
+    ck_assert_uint_eq(arena.used, used);
+    ck_assert_uint_eq(arena.high_water, arena.capacity);
+    for (size_t i = 0; i < 500; i++)
+        ck_assert_int_eq(before[i], 0x5A);
     attn_arena_destroy(&arena);
 }
 END_TEST
@@ -586,7 +608,7 @@ int main(void) {
 #endif
     tcase_add_test(tests, a_subset_is_random_and_without_repetition);
     tcase_add_test(tests, what_cannot_be_run);
-    tcase_add_test(tests, an_arena_reset_under_the_check_is_noticed);
+    tcase_add_test(tests, the_arena_may_be_shared);
     tcase_add_test(tests, x_that_is_not_finite);
     tcase_add_test(tests, a_projection_weighs_every_output_differently);
     suite_add_tcase(suite, tests);

@@ -105,7 +105,8 @@ START_TEST(uniform_numbers_stay_below_one) {
     double least = 1, largest = 0;
     for (int i = 0; i < 1000000; i++) {
         double u = attn_random_uniform(&random);
-        ck_assert(u >= 0 && u < 1);
+        if (!(u >= 0 && u < 1))
+            ck_abort_msg("draw %d is %.17g", i, u);
         least = fmin(least, u);
         largest = fmax(largest, u);
     }

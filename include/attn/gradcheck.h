@@ -143,8 +143,8 @@ ATTN_API attn_status attn_gradcheck_memory(const attn_gradcheck_problem *problem
                                            attn_memory *need);
 
 /* The check. ATTN_OK says that it was made, report->result how it ended. `tensors` (num_tensors,
- * or 1 without a list) may be NULL. Scratch is given back to the arena; the function may use the
- * same arena above it, but not reset it. */
+ * or 1 without a list) may be NULL. Scratch is given back to the arena. The function may use the
+ * same arena: for each call it begins, empty, behind that scratch. */
 ATTN_API attn_status attn_gradcheck_run(attn_gradcheck_report *report,
                                         attn_gradcheck_tensor_report *tensors,
                                         const attn_gradcheck_problem *problem,

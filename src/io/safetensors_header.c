@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "io/shown.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -63,8 +64,10 @@ static attn_status parse_json(json_t **root, const char *text, size_t length, co
     if (nests_too_deep(text, length))
         return header_fail(path, "nested too deeply");
     json_error_t error;
+    errno = 0;
     *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
-    if (!*root && (json_error_code(&error) == json_error_out_of_memory || !error.text[0]))
+    /* Without memory for a string jansson says that it found none; malloc's errno tells. */
+    if (!*root && (json_error_code(&error) == json_error_out_of_memory || errno == ENOMEM))
         return no_memory(path);
     if (!*root)
         return attni_fail(ATTN_ERROR_FORMAT, "%s: header, byte %d: %s", attni_shown_path(path).text,
@@ -356,36 +359,68 @@ static attn_status put_tensors(json_t *root, const attn_tensor *tensors, size_t 
     return ATTN_OK;
 }
 
+/* Text that grows. Failures stick: jansson does not look at every answer of its callback. */
+typedef struct growing {
+    unsigned char *bytes;
+    size_t length, capacity;
+    bool failed;
+} growing;
+
+static int grow(const char *text, size_t length, void *into) {
+    growing *g = into;
+    size_t needed;
+    if (g->failed || !size_add(&needed, g->length, length))
+        return -1;
+    if (needed > g->capacity) {
+        size_t capacity = size_max(needed, size_max(256, 2 * g->capacity));
+        unsigned char *larger = realloc(g->bytes, capacity);
+        g->failed = !larger;
+        if (g->failed)
+            return -1;
+        g->bytes = larger;
+        g->capacity = capacity;
+    }
+    memcpy(g->bytes + g->length, text, length);
+    g->length = needed;
+    return 0;
+}
+
 /* The length in front, spaces behind: the data starts at a multiple of 8. */
-static attn_status frame(unsigned char **header, size_t *length, const char *json) {
-    size_t text = strlen(json), padded = (text + 7) / 8 * 8;
-    if (padded > HEADER_MAX)
-        return attni_fail(ATTN_ERROR_UNSUPPORTED,
-                          "attn_safetensors_save: a header of %zu bytes, more than 100 MB", padded);
-    *length = HEADER_LENGTH_BYTES + padded;
-    *header = malloc(*length);
-    if (!*header)
+static attn_status write_header(growing *header, const json_t *root) {
+    static const char length_to_be[HEADER_LENGTH_BYTES];
+    (void)grow(length_to_be, HEADER_LENGTH_BYTES, header);
+    int status = json_dump_callback(root, grow, header, JSON_COMPACT);
+    while (!header->failed && header->length % 8 != 0)
+        (void)grow(" ", 1, header);
+    if (status != 0 || header->failed)
         return save_no_memory();
+    size_t length = header->length - HEADER_LENGTH_BYTES;
+    if (length > HEADER_MAX)
+        return attni_fail(ATTN_ERROR_UNSUPPORTED,
+                          "attn_safetensors_save: a header of %zu bytes, more than 100 MB", length);
     for (int i = 0; i < HEADER_LENGTH_BYTES; i++)
-        (*header)[i] = (unsigned char)((uint64_t)padded >> (8 * i));
-    memset(*header + HEADER_LENGTH_BYTES, ' ', padded);
-    memcpy(*header + HEADER_LENGTH_BYTES, json, text);
+        header->bytes[i] = (unsigned char)((uint64_t)length >> (8 * i));
     return ATTN_OK;
 }
 
 attn_status attni_safetensors_header(unsigned char **header, size_t *length,
                                      const attn_tensor *tensors, size_t num_tensors,
                                      const attn_metadata *metadata, size_t num_metadata) {
+    growing text = {0};
     json_t *root = json_object();
     attn_status status = root ? put_metadata(root, metadata, num_metadata) : save_no_memory();
     if (status == ATTN_OK)
         status = put_tensors(root, tensors, num_tensors);
-    char *json = status == ATTN_OK ? json_dumps(root, JSON_COMPACT) : NULL;
     if (status == ATTN_OK)
-        status = json ? frame(header, length, json) : save_no_memory();
-    free(json);
+        status = write_header(&text, root);
     json_decref(root);
-    return status;
+    if (status != ATTN_OK) {
+        free(text.bytes);
+        return status;
+    }
+    *header = text.bytes;
+    *length = text.length;
+    return ATTN_OK;
 }
 
 #else

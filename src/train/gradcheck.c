@@ -130,10 +130,7 @@ static attn_status carve(gradcheck_run *run) {
     ATTNI_TRY(attn_arena_alloc(run->arena, (void **)&run->sent, count, sizeof(real)));
     ATTNI_TRY(attn_arena_alloc(run->arena, (void **)&run->gradient, count, sizeof(real)));
     ATTNI_TRY(attn_arena_alloc(run->arena, (void **)&run->again, count, sizeof(real)));
-    ATTNI_TRY(
-        attn_arena_alloc(run->arena, (void **)&run->items, max_items, sizeof(gradcheck_item)));
-    run->arena_used = run->arena->used;
-    return ATTN_OK;
+    return attn_arena_alloc(run->arena, (void **)&run->items, max_items, sizeof(gradcheck_item));
 }
 
 attn_status attn_gradcheck_memory(const attn_gradcheck_problem *problem,
@@ -399,8 +396,7 @@ attn_status attn_gradcheck_run(attn_gradcheck_report *report, attn_gradcheck_ten
         if (status == ATTN_OK)
             *report = result;
     }
-    if (arena->used >= mark)
-        (void)attn_arena_rewind(arena, mark);
+    (void)attn_arena_rewind(arena, mark);
     return status;
 }
 

@@ -25,7 +25,6 @@ typedef struct gradcheck_run {
     attn_gradcheck_options options; /* defaults filled in */
     double floor;                   /* of the scale, as a share of a tensor's largest gradient */
     attn_arena *arena;
-    size_t arena_used;
     real *saved;           /* the user's x */
     real *sent;            /* what x is during an evaluation */
     real *gradient;        /* the claim */
