@@ -29,6 +29,7 @@ typedef struct train_options {
     size_t d_model, heads, d_head, layers, batch, steps, fresh;
     uint64_t seed;
     double lr, momentum, clip; /* clip 0 = none */
+    double embedding;          /* deviation of the initial embeddings */
     bool decay, scale;         /* learning rate falls linearly to 0; scores times 1/sqrt(d_head) */
     size_t threads;
     int kernel; /* attn_kernel */

@@ -67,6 +67,18 @@ static int check_memory(const train_run *run, size_t arena) {
     return TOOL_OK;
 }
 
+/* The library's initial parameters, with embeddings of the deviation asked for. */
+static int init(train_run *run) {
+    const double of_the_library = 0.1;
+    const attn_model_config *m = &run->model;
+    if (attn_model_params_init(m, run->theta, run->options.seed) != ATTN_OK)
+        return tool_fail("%s", attn_error_message());
+    attn_real factor = (attn_real)(run->options.embedding / of_the_library);
+    for (size_t i = 0; i < (m->vocab + m->context) * m->d_model; i++)
+        run->theta[i] *= factor;
+    return TOOL_OK;
+}
+
 int train_start(train_run *run, const train_options *options) {
     memset(run, 0, sizeof *run);
     run->options = *options;
@@ -94,8 +106,8 @@ int train_start(train_run *run, const train_options *options) {
         run->unigram_loss = train_unigram_loss(&run->task);
         run->bigram_loss = train_bigram_loss(&run->task);
     }
-    if (attn_model_params_init(&run->model, run->theta, options->seed) != ATTN_OK)
-        return tool_fail("%s", attn_error_message());
+    if (init(run) != TOOL_OK)
+        return TOOL_FAILED;
     return options->load ? train_load(run, options->load) : TOOL_OK;
 }
 

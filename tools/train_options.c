@@ -25,6 +25,7 @@ train_options train_defaults(int task) {
                        .lr = 0.5,
                        .momentum = 0.9,
                        .clip = 1,
+                       .embedding = 0.1,
                        .decay = true,
                        .scale = true};
     if (task == TRAIN_TEXT) { /* a longer run begins to learn the file by heart */
@@ -109,6 +110,7 @@ static bool parse(train_options *o, given *g, int argc, char **argv, int *status
         number("lr", &o->lr, 1e300, "learning rate"),
         number("momentum", &o->momentum, 1, "momentum of the descent"),
         number("clip", &o->clip, 1e300, "longest gradient; 0 = any"),
+        number("embedding", &o->embedding, 1e3, "deviation of the initial embeddings"),
         flag("decay", &o->decay, "let the learning rate fall linearly to 0"),
         flag("scale", &o->scale, "scale the scores by 1/sqrt(head width)"),
         choice("kernel", &o->kernel, kernels, "path of the attention"),

@@ -27,6 +27,7 @@ static int write_curve(const char *dir, const char *name, const train_curve *cur
 static const char copy_script[] =
     "set title '%s of %zu symbols, length %zu: %zu layer%s, %zu head%s, width %zu'\n"
     "set xlabel 'step'\n"
+    "set xrange [0:%zu]\n"
     "set ylabel 'loss (nats per symbol)'\n"
     "set y2label 'accuracy'\n"
     "set border 11\n"
@@ -40,6 +41,7 @@ static const char copy_script[] =
 static const char text_script[] =
     "set title 'next byte of %s: %zu layer%s, %zu head%s, width %zu' noenhanced\n"
     "set xlabel 'step'\n"
+    "set xrange [0:%zu]\n"
     "set ylabel 'loss (nats per byte)'\n"
     "set yrange [0:*]\n"
     "unigram = %.6f\n"
@@ -67,10 +69,11 @@ static int plot_loss(const train_run *run) {
             *c = '_';
     if (text)
         script = tool_format(text_script, name, o->layers, layers, o->heads, heads, o->d_model,
-                             run->unigram_loss, run->bigram_loss);
+                             o->steps, run->unigram_loss, run->bigram_loss);
     else
-        script = tool_format(copy_script, o->task == TRAIN_REVERSE ? "reversal" : "copy",
-                             o->symbols, o->length, o->layers, layers, o->heads, heads, o->d_model);
+        script =
+            tool_format(copy_script, o->task == TRAIN_REVERSE ? "reversal" : "copy", o->symbols,
+                        o->length, o->layers, layers, o->heads, heads, o->d_model, o->steps);
     int status = tool_plot(o->plots, "loss", script);
     free(name);
     free(script);
@@ -178,9 +181,9 @@ static void write_panels(FILE *script, const train_run *run, const sample *s, si
                 "set tmargin at screen %.4f\nset bmargin at screen %.4f\n"
                 "set title 'head %zu' offset 0,-0.7\n%s",
                 x + 0.14 * width, x + 0.98 * width, y - 0.10 * height, y - 0.93 * height, h + 1,
-                h + 1 == heads
-                    ? "set colorbox user origin 0.935,0.12 size 0.018,0.66\nset cblabel 'weight'\n"
-                    : "");
+                h + 1 == heads ? "set colorbox user origin 0.935,0.12 size 0.018,0.66\n"
+                                 "set label 2 'weight' at screen 0.944,0.805 center\n"
+                               : "");
         fprintf(script,
                 "plot 'attention.csv' every ::%zu::%zu using 3:2:4 with image\nunset label\n",
                 h * cells, (h + 1) * cells - 1);
