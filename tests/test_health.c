@@ -94,6 +94,16 @@ START_TEST(plots_keep_their_data) {
     command_run run = ATTN_WITH(quiet, "health", "--rows", "64", "--plots", dir);
     ck_assert_msg(run.status == 0, "%s", run.err);
     ck_assert(command_exists(dir, "health.csv") && command_exists(dir, "health.gp"));
+    ck_assert(command_exists(dir, "copy.csv") && command_exists(dir, "copy.gp"));
+    /* The consequence: the wide head learns with the scaling and gets stuck without. */
+    double loss[2], accuracy[2];
+    const char *copy = strstr(run.out, "copy task, one head of width 256");
+    ck_assert_msg(copy && sscanf(strchr(copy, ':'),
+                                 ": loss %lf and accuracy %lf %% with the scaling, %lf and %lf",
+                                 &loss[1], &accuracy[1], &loss[0], &accuracy[0]) == 4,
+                  "%s", run.out);
+    ck_assert_msg(loss[1] < 0.01 && accuracy[1] > 99.9, "scaled: %g, %g", loss[1], accuracy[1]);
+    ck_assert_msg(loss[0] > 0.1 && accuracy[0] < 97, "unscaled: %g, %g", loss[0], accuracy[0]);
     command_free(&run);
     command_remove(dir);
 }

@@ -15,7 +15,8 @@ static const char about[] =
     "variance, 64 keys, head widths 1 to 1024, with and without the scaling. For each width: the\n"
     "entropy of the weights, the largest weight, the norm of the softmax Jacobian, the norms of "
     "the\n"
-    "gradients of queries and keys, and how well numeric differentiation agrees with them.";
+    "gradients of queries and keys, and how well numeric differentiation agrees with them. With\n"
+    "--plots also what follows: a wide head learns to copy, with and without the scaling.";
 
 static void print_table(const health_row *rows) {
     printf("scaling  d_head  entropy  max      Jacobian norm per row          |dQ| per row      "
@@ -57,6 +58,17 @@ static int print_json(const health_row *rows) {
     return tool_json_finish(&json, TOOL_OK);
 }
 
+static int learn_to_copy(const char *plots, uint64_t seed, bool quiet) {
+    health_copy_result copy;
+    int status = health_copy(&copy, plots, seed);
+    if (status == TOOL_OK && !quiet)
+        printf("\ncopy task, one head of width %zu, %zu steps: loss %.5f and accuracy %.1f %% with "
+               "the scaling, %.5f and %.1f %% without\n",
+               copy.d_head, copy.steps, copy.loss[true], 100 * copy.accuracy[true],
+               copy.loss[false], 100 * copy.accuracy[false]);
+    return status;
+}
+
 int command_health(int argc, char **argv) {
     size_t count = 4096;
     uint64_t seed = 1;
@@ -76,7 +88,7 @@ int command_health(int argc, char **argv) {
          .kind = TOOL_TEXT,
          .value = &plots,
          .argument = "DIR",
-         .help = "write health.csv and health.png there"},
+         .help = "health.png, and copy.png: the copy task learnt with and without; their data"},
         {.name = "json", .kind = TOOL_FLAG, .value = &json, .help = "one line of JSON, no table"},
         {0}};
     const tool_usage usage = {.about = about, .options = options};
@@ -97,5 +109,7 @@ int command_health(int argc, char **argv) {
         print_table(rows);
     if (plots && status == TOOL_OK)
         status = health_plot(plots, rows, ROWS);
+    if (plots && status == TOOL_OK)
+        status = learn_to_copy(plots, seed, json);
     return status;
 }

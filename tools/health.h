@@ -33,4 +33,13 @@ int health_measure(health_row *result, size_t d_head, bool scaled, size_t rows, 
 /* DIR/health.csv, health.gp, health.png. An exit status. */
 int health_plot(const char *dir, const health_row *rows, size_t count);
 
+/* The copy task with one wide head: final loss and accuracy on fresh sequences, [scaled]. */
+typedef struct health_copy_result {
+    size_t d_head, steps;
+    double loss[2], accuracy[2];
+} health_copy_result;
+
+/* Trains twice, and writes DIR/copy.csv, copy.gp, copy.png. An exit status. */
+int health_copy(health_copy_result *result, const char *dir, uint64_t seed);
+
 #endif
