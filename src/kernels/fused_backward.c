@@ -9,15 +9,15 @@ typedef struct pass {
     size_t group; /* rows that share a starting point on the diagonal */
 
     /* per query tile */
-    real *query_columns, *dcontext_columns; /* scale · Qᵀ and dOᵀ, (width, QUERY_TILE) */
-    real *query_rows, *dcontext_rows;       /* scale · Q and dO, (QUERY_TILE, width) */
+    real *query_columns, *dcontext_columns; /* scale · Qᵀ and (dO / l)ᵀ, (width, QUERY_TILE) */
+    real *query_rows, *dcontext_rows;       /* scale · Q and dO / l, (QUERY_TILE, width) */
     real *dquery;                           /* sum of dS K so far, (QUERY_TILE, width) */
-    real *base, *inverse, *delta;           /* per query: m (0 if -inf), 1/l (0 if l = 0), D */
+    real *base, *inverse, *delta;           /* per query: m, 1/l, D/l */
 
     /* per key tile */
     real *key, *value, *dkey, *dvalue;
     real *key_rows;          /* the keys, those with NaN or infinities taken out */
-    real *weights, *dscores; /* S then P, dP then dS, of one tile */
+    real *weights, *dscores; /* S then E, dP / l then dS, of one tile */
 
     /* rows with NaN or infinities, taken out of query_rows, dcontext_rows and key_rows */
     uint16_t bad_queries[MOST_SUBTILES][QUERY_TILE], bad_dcontexts[MOST_SUBTILES][QUERY_TILE];
@@ -46,8 +46,24 @@ static void pass_carve(pass *p, real *scratch) {
     p->delta = p->inverse + tiles * QUERY_TILE;
 }
 
-/* D = rowsum(dO∘O) of one query tile. The sum runs over d in the order of dPᵀ = V dOᵀ: where a
- * query sees one key only, O is that key's row of V, and dP - D is exactly 0. */
+/* Dividing dO by l here saves a product per pair: P = E / l with E = exp(S - m) enters dV and dS
+ * only through products with dO, dP and D. */
+static void scale_columns(real *columns, size_t d, const real *factors) {
+    for (size_t c = 0; c < d; c++)
+        for (size_t i = 0; i < QUERY_TILE; i += VLEN) {
+            real *at = columns + c * QUERY_TILE + i;
+            vstore(at, vload(at) * vload(factors + i));
+        }
+}
+
+static void scale_rows(real *rows, size_t n, size_t width, const real *factors) {
+    for (size_t i = 0; i < n; i++)
+        for (size_t c = 0; c < width; c += VLEN)
+            vstore(rows + i * width + c, vload(rows + i * width + c) * vbroadcast(factors + i));
+}
+
+/* D / l = rowsum(dO / l ∘ O) of one query tile. The sum runs over d in the order of dPᵀ = V dOᵀ:
+ * where a query sees one key only, O is that key's row of V, and dP - D is exactly 0. */
 static void pass_delta(const pass *p, real *delta, size_t vectors, const real *dcontext,
                        const real *context) {
     for (size_t v = 0; v < vectors; v++) {
@@ -60,29 +76,9 @@ static void pass_delta(const pass *p, real *delta, size_t vectors, const real *d
     }
 }
 
-static void pass_open(pass *p, size_t n, size_t query, size_t num_queries) {
+/* m, with 0 for the -inf of a row that sees no key, and 1/l, with 0 for it. */
+static void pass_statistics(const pass *p, size_t n, size_t query, size_t num_queries) {
     const attni_fused_head *head = p->head;
-    const size_t d = head->d_head, part = n * QUERY_TILE * p->width;
-    const attni_rows rows = {head->query.at + query * head->query.stride, head->query.stride};
-    const attni_rows drows = {p->grads->dcontext.at + query * p->grads->dcontext.stride,
-                              p->grads->dcontext.stride};
-    pack_columns(p->query_columns + part, &rows, num_queries, d, head->scale);
-    pack_columns(p->dcontext_columns + part, &drows, num_queries, d, 1);
-    pack_rows(p->query_rows + part, &rows, num_queries, d, head->scale);
-    pack_rows(p->dcontext_rows + part, &drows, num_queries, d, 1);
-    const attni_rows context = {head->context.at + query * head->context.stride,
-                                head->context.stride};
-    pack_columns(p->dquery + part, &context, num_queries, d, 1);
-    pass_delta(p, p->delta + n * QUERY_TILE, (num_queries + VLEN - 1) / VLEN,
-               p->dcontext_columns + part, p->dquery + part);
-    memset(p->dquery + part, 0, QUERY_TILE * p->width * sizeof(real));
-    p->num_bad_queries[n] = p->num_bad_dcontexts[n] = 0;
-    if (head_is_masked(head)) {
-        p->num_bad_queries[n] =
-            take_out_nonfinite(p->query_rows + part, num_queries, p->width, p->bad_queries[n]);
-        p->num_bad_dcontexts[n] =
-            take_out_nonfinite(p->dcontext_rows + part, num_queries, p->width, p->bad_dcontexts[n]);
-    }
     for (size_t i = 0; i < QUERY_TILE; i++) {
         const size_t at = n * QUERY_TILE + i;
         const real max = i < num_queries ? head->row_max[query + i] : 0;
@@ -92,31 +88,71 @@ static void pass_open(pass *p, size_t n, size_t query, size_t num_queries) {
     }
 }
 
-/* Rows [0, rows) of `vectors` columns: S becomes P = exp(S - m) / l, dP becomes dS = P∘(dP - D).
- * Where pairs may be blocked, those with the score -inf are set to 0 in both. */
+static void pass_open(pass *p, size_t n, size_t query, size_t num_queries) {
+    const attni_fused_head *head = p->head;
+    const size_t d = head->d_head, part = n * QUERY_TILE * p->width;
+    const attni_rows rows = {head->query.at + query * head->query.stride, head->query.stride};
+    const attni_rows drows = {p->grads->dcontext.at + query * p->grads->dcontext.stride,
+                              p->grads->dcontext.stride};
+    const attni_rows all_context = {head->context.at, head->context.stride};
+    const attni_rows context = {head->context.at + query * head->context.stride,
+                                head->context.stride};
+    const real *inverse = p->inverse + n * QUERY_TILE;
+    const size_t next = query + QUERY_TILE;
+    const size_t end = next + QUERY_TILE < head->len_q ? next + QUERY_TILE : head->len_q;
+    prefetch_rows(&head->query, next, end, d, 0, 1);
+    prefetch_rows(&p->grads->dcontext, next, end, d, 0, 1);
+    prefetch_rows(&all_context, next, end, d, 0, 1);
+    pass_statistics(p, n, query, num_queries);
+    pack_columns(p->query_columns + part, &rows, num_queries, d, head->scale);
+    pack_columns(p->dcontext_columns + part, &drows, num_queries, d, 1);
+    pack_rows(p->query_rows + part, &rows, num_queries, d, head->scale);
+    pack_rows(p->dcontext_rows + part, &drows, num_queries, d, 1);
+    scale_columns(p->dcontext_columns + part, d, inverse);
+    scale_rows(p->dcontext_rows + part, num_queries, p->width, inverse);
+
+    real *context_columns = p->dquery + part; /* free until the first tile */
+    pack_columns(context_columns, &context, num_queries, d, 1);
+    pass_delta(p, p->delta + n * QUERY_TILE, (num_queries + VLEN - 1) / VLEN,
+               p->dcontext_columns + part, context_columns);
+    memset(p->dquery + part, 0, QUERY_TILE * p->width * sizeof(real));
+
+    p->num_bad_queries[n] = p->num_bad_dcontexts[n] = 0;
+    if (head_is_masked(head)) {
+        p->num_bad_queries[n] =
+            take_out_nonfinite(p->query_rows + part, num_queries, p->width, p->bad_queries[n]);
+        p->num_bad_dcontexts[n] =
+            take_out_nonfinite(p->dcontext_rows + part, num_queries, p->width, p->bad_dcontexts[n]);
+    }
+}
+
+/* Rows [0, rows) of `vectors` columns: S becomes E = exp(S - m) = l P, dP / l becomes
+ * dS = E∘(dP / l - D / l). Where pairs may be blocked, those with the score -inf are set to 0 in
+ * both. */
 VINLINE void gradient_columns(int vectors, bool masked, const pass *p, size_t rows, size_t column,
                               size_t query) {
-    vreal base[BLOCK_VECTORS], inverse[BLOCK_VECTORS], delta[BLOCK_VECTORS];
+    vreal base[BLOCK_VECTORS], delta[BLOCK_VECTORS];
     for (int v = 0; v < vectors; v++) {
         base[v] = vload(p->base + query + v * VLEN);
-        inverse[v] = vload(p->inverse + query + v * VLEN);
         delta[v] = vload(p->delta + query + v * VLEN);
     }
-    for (size_t j = 0; j < rows; j++)
+    real *score = p->weights + column, *dscore = p->dscores + column;
+    for (size_t j = 0; j < rows; j++, score += QUERY_TILE, dscore += QUERY_TILE) {
+        vreal weight[BLOCK_VECTORS];
+        for (int v = 0; v < vectors; v++)
+            weight[v] = vload(score + v * VLEN) - base[v];
+        vexp_weights(vectors, weight);
         for (int v = 0; v < vectors; v++) {
-            real *s = p->weights + j * QUERY_TILE + column + v * VLEN;
-            real *ds = p->dscores + j * QUERY_TILE + column + v * VLEN;
-            const vreal score = vload(s);
-            vreal weight = vexp_nonpositive(score - base[v]) * inverse[v];
-            vreal dscore = weight * (vload(ds) - delta[v]);
+            vreal gradient = weight[v] * (vload(dscore + v * VLEN) - delta[v]);
             if (masked) {
-                const vmask blocked = vequal(score, vsplat(-(real)INFINITY));
-                weight = vselect(blocked, vzero(), weight);
-                dscore = vselect(blocked, vzero(), dscore);
+                const vmask blocked = vequal(vload(score + v * VLEN), vsplat(-(real)INFINITY));
+                weight[v] = vselect(blocked, vzero(), weight[v]);
+                gradient = vselect(blocked, vzero(), gradient);
             }
-            vstore(s, weight);
-            vstore(ds, dscore);
+            vstore(score + v * VLEN, weight[v]);
+            vstore(dscore + v * VLEN, gradient);
         }
+    }
 }
 
 static void tile_gradient(const pass *p, const tile *t, size_t n) {
@@ -133,8 +169,8 @@ static void tile_gradient(const pass *p, const tile *t, size_t n) {
     }
 }
 
-/* C += Wᵀ X: dV from P and dO, dK from dS and Q. On the diagonal each group of keys starts at the
- * first query that sees one of them. */
+/* C += Wᵀ X: dV from E and dO / l, dK from dS and Q. On the diagonal each group of keys starts at
+ * the first query that sees one of them. */
 static void tile_into_keys(const pass *p, const tile *t, real *into, const real *weights,
                            const real *rows) {
     const size_t step = t->diagonal ? p->group : t->num_keys;
@@ -184,7 +220,7 @@ static void add_bad_rows(const pass *p, const tile *t, size_t n) {
             if (p->grads->dvalue.at && pair_allowed(head, t->query + i, t->key + j))
                 add_scaled_row(p->dvalue + j * p->width,
                                p->grads->dcontext.at + (t->query + i) * p->grads->dcontext.stride,
-                               p->weights[j * QUERY_TILE + i], d);
+                               p->weights[j * QUERY_TILE + i] * p->inverse[n * QUERY_TILE + i], d);
         }
     for (size_t j = 0; j < t->num_keys; j++)
         for (size_t b = 0; b < p->num_bad_queries[n]; b++) {
@@ -249,7 +285,8 @@ static void write_rows(const attni_rows_out *to, size_t first, const real *from,
 }
 
 /* The key tile's rows and their share of the gradients, for every query tile of the pass. */
-static void pass_keys(pass *p, attni_range queries, size_t key, size_t num_keys, bool add) {
+static void pass_keys(pass *p, attni_range queries, size_t key, size_t num_keys, size_t end,
+                      bool add) {
     const attni_fused_head *head = p->head;
     const size_t d = head->d_head;
     const bool visible = (!head->causal || (int64_t)key < (int64_t)queries.end + head->offset) &&
@@ -266,9 +303,19 @@ static void pass_keys(pass *p, attni_range queries, size_t key, size_t num_keys,
         }
         memset(p->dkey, 0, num_keys * p->width * sizeof(real));
         memset(p->dvalue, 0, num_keys * p->width * sizeof(real));
-        for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++)
+        const size_t next = key + KEY_TILE,
+                     next_end = next + KEY_TILE < end ? next + KEY_TILE : end;
+        const size_t tiles = (queries.end - queries.begin + QUERY_TILE - 1) / QUERY_TILE;
+        const attni_rows dkeys = {p->grads->dkey.at, p->grads->dkey.stride};
+        const attni_rows dvalues = {p->grads->dvalue.at, p->grads->dvalue.stride};
+        for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++) {
+            prefetch_rows(&head->key, next, next_end, d, n, tiles);
+            prefetch_rows(&head->value, next, next_end, d, n, tiles);
+            prefetch_rows(&dkeys, key, key + num_keys, d, n, tiles);
+            prefetch_rows(&dvalues, key, key + num_keys, d, n, tiles);
             pass_tile(p, n, q, queries.end - q < QUERY_TILE ? queries.end - q : QUERY_TILE, key,
                       num_keys);
+        }
     }
     write_rows(&p->grads->dkey, key, visible ? p->dkey : NULL, num_keys, d, 1, add);
     write_rows(&p->grads->dvalue, key, visible ? p->dvalue : NULL, num_keys, d, 1, add);
@@ -279,7 +326,8 @@ static void pass_run(pass *p, attni_range queries, attni_range keys, bool add_ke
     for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++)
         pass_open(p, n, q, queries.end - q < QUERY_TILE ? queries.end - q : QUERY_TILE);
     for (size_t key = keys.begin; key < keys.end; key += KEY_TILE)
-        pass_keys(p, queries, key, keys.end - key < KEY_TILE ? keys.end - key : KEY_TILE, add_keys);
+        pass_keys(p, queries, key, keys.end - key < KEY_TILE ? keys.end - key : KEY_TILE, keys.end,
+                  add_keys);
     write_rows(&p->grads->dquery, queries.begin, p->dquery, queries.end - queries.begin,
                head->d_head, head->scale, p->grads->add_queries);
 }

@@ -60,18 +60,22 @@ VINLINE void softmax_columns(int vectors, real *scores, size_t rows, real *max, 
         const vreal old = vload(max + v * VLEN);
         const vreal new = vmax(top[0][v], top[1][v]);
         base[v] = vselect(vequal(new, vsplat(-(real)INFINITY)), vzero(), new);
-        const vreal kept = vexp_nonpositive(old - base[v]);
+        const vreal kept = vexp_weight(old - base[v]);
         vstore(max + v * VLEN, new);
         vstore(keep + v * VLEN, kept);
         total[v] = vload(sum + v * VLEN) * kept;
     }
-    for (j = 0; j < rows; j++)
+    for (j = 0; j < rows; j++) {
+        real *row = scores + j * QUERY_TILE;
+        vreal weight[BLOCK_VECTORS];
+        for (int v = 0; v < vectors; v++)
+            weight[v] = vload(row + v * VLEN) - base[v];
+        vexp_weights(vectors, weight);
         for (int v = 0; v < vectors; v++) {
-            real *s = scores + j * QUERY_TILE + v * VLEN;
-            const vreal weight = vexp_nonpositive(vload(s) - base[v]);
-            total[v] += weight;
-            vstore(s, weight);
+            total[v] += weight[v];
+            vstore(row + v * VLEN, weight[v]);
         }
+    }
     for (int v = 0; v < vectors; v++)
         vstore(sum + v * VLEN, total[v]);
 }
@@ -197,9 +201,15 @@ static void pass_run(pass *p, attni_range queries) {
         p->num_bad_values = head_is_masked(head)
                                 ? take_out_nonfinite(p->value, num_keys, p->width, p->bad_values)
                                 : 0;
-        for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++)
+        const size_t next = key + KEY_TILE,
+                     next_end = next + KEY_TILE < end ? next + KEY_TILE : end;
+        const size_t tiles = (queries.end - queries.begin + QUERY_TILE - 1) / QUERY_TILE;
+        for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++) {
+            prefetch_rows(&head->key, next, next_end, d, n, tiles);
+            prefetch_rows(&head->value, next, next_end, d, n, tiles);
             pass_tile(p, n, q, queries.end - q < QUERY_TILE ? queries.end - q : QUERY_TILE, key,
                       num_keys);
+        }
     }
     for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++)
         pass_close(p, n, q, queries.end - q < QUERY_TILE ? queries.end - q : QUERY_TILE);

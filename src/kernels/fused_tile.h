@@ -31,7 +31,7 @@ enum { QUERY_VECTORS = VBYTES == 64 ? 4 : 8, KEY_TILE = 48 };
 enum { QUERY_VECTORS = VBYTES == 64 ? 4 : 8, KEY_TILE = 96 };
 #endif
 enum { QUERY_TILE = QUERY_VECTORS * VLEN };
-enum { MOST_SUBTILES = 4 }; /* query tiles that share one pass over the keys */
+enum { MOST_SUBTILES = 8 }; /* query tiles that share one pass over the keys */
 
 /* d rounded up to whole vectors: the row length of every packed copy. */
 static inline size_t padded_width(size_t d) {
@@ -40,7 +40,7 @@ static inline size_t padded_width(size_t d) {
 
 /* How many query tiles share a pass: as many as keep their packed copies in the second cache. */
 static inline size_t subtiles(size_t d) {
-    const size_t fit = 256 / padded_width(d);
+    const size_t fit = 512 / padded_width(d);
     return fit < 1 ? 1 : fit > MOST_SUBTILES ? MOST_SUBTILES : fit;
 }
 
@@ -194,6 +194,18 @@ static inline void pack_rows(real *to, const attni_rows *from, size_t n, size_t 
             vstore(to + c, vload(row + c) * vsplat(scale));
         if (whole < d)
             vstore(to + whole, vload_part(row + whole, d - whole) * vsplat(scale));
+    }
+}
+
+/* Rows of a tensor lie far apart, each on a page of its own, where no hardware looks ahead: part
+ * `part` of `parts` of the rows [first, end) is asked for while there is other work to do. */
+static inline void prefetch_rows(const attni_rows *rows, size_t first, size_t end, size_t d,
+                                 size_t part, size_t parts) {
+    const size_t n = first < end ? end - first : 0;
+    for (size_t t = n * part / parts; t < n * (part + 1) / parts; t++) {
+        const char *row = (const char *)(rows->at + (first + t) * rows->stride);
+        for (size_t byte = 0; byte < d * sizeof(real); byte += 64)
+            __builtin_prefetch(row + byte, 0, 2);
     }
 }
 

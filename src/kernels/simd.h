@@ -174,6 +174,72 @@ VINLINE vmask vmask_from_bytes(const uint8_t *p) {
 #endif
 }
 
+/* t to the nearest whole number, and p · 2^n for a whole n that keeps the result a normal number.
+ * NaN in p stays NaN whatever its payload, so bits of a NaN in n must not be added to it: the
+ * conversion to integers yields bits that vanish in the shift, and where there is none the power is
+ * multiplied. */
+#ifdef ATTN_DOUBLE
+#define VMANTISSA 52
+#define VSHIFT    0x1.80000000003ffp52 /* 1.5 · 2^52 + bias: n + this has n + bias in its low bits */
+#else
+#define VMANTISSA 23
+#define VSHIFT    0x1.8000fep23f
+#endif
+
+#if VBYTES == 64 && defined(ATTN_DOUBLE)
+VINLINE vreal vround(vreal t) {
+    return _mm512_roundscale_pd(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+VINLINE vuint vpower_bits(vreal n) {
+    return (vuint)_mm512_cvtpd_epi64(n) << VMANTISSA;
+}
+#elif VBYTES == 64
+VINLINE vreal vround(vreal t) {
+    return _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+VINLINE vuint vpower_bits(vreal n) {
+    return (vuint)_mm512_cvtps_epi32(n) << VMANTISSA;
+}
+#elif VBYTES == 32 && !defined(ATTN_DOUBLE)
+VINLINE vreal vround(vreal t) {
+    return _mm256_round_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+VINLINE vuint vpower_bits(vreal n) {
+    return (vuint)_mm256_cvtps_epi32(n) << VMANTISSA;
+}
+#else
+#define VPOWER_BY_PRODUCT
+VINLINE vreal vround(vreal t) {
+    return (t + vsplat(VSHIFT)) - vsplat(VSHIFT);
+}
+#endif
+
+VINLINE vreal vscale(vreal p, vreal n) {
+#ifdef VPOWER_BY_PRODUCT
+    return p * (vreal)((vuint)(n + vsplat(VSHIFT)) << VMANTISSA);
+#else
+    return (vreal)((vuint)p + vpower_bits(n));
+#endif
+}
+
+/* Lane i becomes table[the lowest log2(VLEN) bits of index[i]]. Not everywhere. */
+#if VBYTES == 64 && defined(ATTN_DOUBLE)
+#define VLOOKUP
+VINLINE vreal vlookup(vreal table, vuint index) {
+    return _mm512_permutexvar_pd((__m512i)index, table);
+}
+#elif VBYTES == 64
+#define VLOOKUP
+VINLINE vreal vlookup(vreal table, vuint index) {
+    return _mm512_permutexvar_ps((__m512i)index, table);
+}
+#elif VBYTES == 32 && !defined(ATTN_DOUBLE)
+#define VLOOKUP
+VINLINE vreal vlookup(vreal table, vuint index) {
+    return _mm256_permutevar8x32_ps(table, (__m256i)index);
+}
+#endif
+
 /* Lane numbers 0, 1, 2, ... */
 VINLINE vreal vlane(void) {
     vreal v;

@@ -30,7 +30,8 @@
 #endif
 
 enum {
-    WANTED_TASKS = 32, /* cut heads further where there are fewer of them */
+    WANTED_TASKS = 16, /* cut heads further where there are fewer of them, */
+    LEAST_PART = 256,  /* but not into ranges shorter than this */
     CACHE_LINE = 64,   /* scratch of two threads shares none */
 };
 
@@ -239,14 +240,12 @@ attn_status attni_fused_backward(const attni_sdpa *call, const attn_sdpa_saved *
              .dcontext_strides = *dcontext_strides,
              .row_max = saved->row_max,
              .row_sum = saved->row_sum};
+    const size_t tile_q = j.kernels->fused_query_tile, tile_k = j.kernels->fused_key_tile;
     const size_t heads = shape->batch * shape->num_heads; /* the forward found that it fits */
-    const size_t pass = j.kernels->fused_queries_per_pass(shape->d_head);
-    const size_t passes = size_min(shape->len_q, shape->len_k) / (2 * pass);
     j.parts = heads < WANTED_TASKS && heads > 0 ? size_div_up(WANTED_TASKS, heads) : 1;
-    j.parts = size_max(size_min(j.parts, passes), 1);
-    j.part_q = size_div_up(size_div_up(shape->len_q, j.parts), pass) * pass;
-    j.part_k = size_div_up(size_div_up(shape->len_k, j.parts), j.kernels->fused_key_tile) *
-               j.kernels->fused_key_tile;
+    j.parts = size_max(size_min(j.parts, size_min(shape->len_q, shape->len_k) / LEAST_PART), 1);
+    j.part_q = size_div_up(size_div_up(shape->len_q, j.parts), tile_q) * tile_q;
+    j.part_k = size_div_up(size_div_up(shape->len_k, j.parts), tile_k) * tile_k;
     j.tasks = heads * j.parts;
     j.scratch_size = j.kernels->fused_backward_scratch(shape->d_head);
 
