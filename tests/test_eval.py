@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
-"""What `attn eval` says to settings and tensors out of range: one line, exit status, no file.
+"""What `attn eval` says to settings and tensors out of range: one line, exit status, no file. And
+that self-attention is attention whose queries, keys and values are the same.
 
     test_eval.py PROGRAM
 """
 import json
 import os
+import resource
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "cases"))
+from compare import read_tensors  # noqa: E402
 
 SIZES = {"F32": 4, "F64": 8, "U8": 1, "BOOL": 1, "I64": 8}
 B, LQ, LK, H, D = 2, 3, 4, 2, 6
@@ -70,6 +76,7 @@ TENSORS = [
     ({"query": ("F64", [1, LQ, D])}, "'key' does not have the shape (1, 4, 6)"),
     ({"key": ("F64", [B, 0, D])}, "empty"),
     ({"key": ("F64", [B, LK, D + 1])}, "'key' does not have the shape (2, 4, 6)"),
+    ({"key": ("F64", [LK, D])}, "'key' has 2 dimensions"),
     ({"key": None}, "value without key"),
     ({"value": ("F64", [B, LK + 1, D])}, "'value' does not have the shape (2, 4, 6)"),
     ({"value": ("F32", [B, LK, D])}, "'value' has dtype F32, but the query F64"),
@@ -100,7 +107,7 @@ TENSORS = [
 
 
 def write(path, settings, tensors):
-    """A valid case of cross-attention, with changes; all elements are zero."""
+    """A valid case of cross-attention, with changes; its numbers are arbitrary."""
     shapes = {"query": [B, LQ, D], "key": [B, LK, D], "value": [B, LK, D],
               "wq": [D, D], "wk": [D, D], "wv": [D, D], "wo": [D, D],
               "bq": [D], "bo": [D], "grad_output": [B, LQ, D]}
@@ -109,26 +116,72 @@ def write(path, settings, tensors):
     metadata = {"num_heads": str(H)}
     metadata.update(settings)
     header = {"__metadata__": {k: v for k, v in metadata.items() if v is not None}}
-    at = 0
+    data = b""
     for name, entry in all_tensors.items():
         if entry:
-            size = SIZES[entry[0]]
+            count = 1
             for n in entry[1]:
-                size *= n
-            header[name] = {"dtype": entry[0], "shape": entry[1], "data_offsets": [at, at + size]}
-            at += size
+                count *= n
+            if len(entry) == 3:
+                values = entry[2]
+            elif entry[0] == "F64":
+                values = [((i * 37 + sum(map(ord, name))) % 101 - 50) / 64 for i in range(count)]
+            if entry[0] == "F64":
+                added = struct.pack("<%dd" % count, *values)
+            else:
+                added = bytes(count * SIZES[entry[0]])
+            header[name] = {"dtype": entry[0], "shape": entry[1],
+                            "data_offsets": [len(data), len(data) + len(added)]}
+            data += added
     text = json.dumps(header).encode()
     with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + bytes(at))
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def self_differs(program, workdir, core):
+    """One input as query alone, and as query, key and value: how the results differ."""
+    x = [((i * 29) % 83 - 40) / 50 for i in range(B * LQ * D)]
+    same = ("F64", [B, LQ, D], x)
+    parts = {name: None for name in ["wq", "wk", "wv", "wo", "bq", "bo"]} if core else {}
+    results = []
+    for cross in (False, True):
+        tensors = dict(parts, query=same, key=same if cross else None,
+                       value=same if cross else None)
+        case, result = os.path.join(workdir, "case"), os.path.join(workdir, "result")
+        write(case, {"causal": "true"}, tensors)
+        done = subprocess.run([program, "eval", case, "-o", result], capture_output=True, text=True)
+        if done.returncode != 0:
+            return done.stderr.strip()
+        results.append({name: list(t[2]) for name, t in read_tensors(result).items()})
+        os.remove(result)
+    alone, cross = results
+    cross["grad_query"] = [sum(g) for g in zip(cross["grad_query"], cross.pop("grad_key"),
+                                               cross.pop("grad_value"))]
+    if sorted(alone) != sorted(cross):
+        return "tensors %s and %s" % (sorted(alone), sorted(cross))
+    for name in alone:
+        worst = max(abs(a - b) for a, b in zip(alone[name], cross[name]))
+        if not worst < 1e-13:
+            return "%s differs by %g" % (name, worst)
+    if not max(map(abs, alone["grad_query"])) > 0.1:
+        return "the gradients are all but zero"
+    return None
+
+
+def fill_disk():
+    """In the child: files end after 100 bytes."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 
 
 def main():
     program = os.path.abspath(sys.argv[1])
     failed = 0
 
-    def check(what, arguments, code, word, files):
+    def check(what, arguments, code, word, files, prepare=None):
         nonlocal failed
-        done = subprocess.run([program, "eval"] + arguments, capture_output=True, cwd=workdir)
+        done = subprocess.run([program, "eval"] + arguments, capture_output=True, cwd=workdir,
+                              preexec_fn=prepare)
         err = done.stderr.decode("utf-8", "replace")
         lines = 0 if code == 0 else 1
         if (done.returncode != code or word not in err or err.count("\n") != lines or done.stdout
@@ -139,6 +192,11 @@ def main():
 
     with tempfile.TemporaryDirectory() as workdir:
         case = os.path.join(workdir, "case")
+        for core in (False, True):
+            difference = self_differs(program, workdir, core)
+            if difference:
+                failed += 1
+                print("FAIL self-attention%s: %s" % (", core only" if core else "", difference))
         write(case, {}, {})
         check("valid", ["case", "-o", "result"], 0, "", ["case", "result"])
         os.remove(os.path.join(workdir, "result"))
@@ -155,10 +213,10 @@ def main():
         check("bad kernel", ["case", "-o", "result", "--kernel=best"], 2, "best", ["case"])
         check("absent", ["absent", "-o", "result"], 1, "absent", ["case"])
         check("directory", [".", "-o", "result"], 1, "read .", ["case"])
-        check("full disk", ["case", "-o", "/dev/full"], 1, "No space left", ["case"])
+        check("full disk", ["case", "-o", "result"], 1, "File too large", ["case"], fill_disk)
         check("no folder", ["case", "-o", "no/result"], 1, "no/result", ["case"])
         check("onto a folder", ["case", "-o", "."], 1, "write .", ["case"])
-    print("%d of %d failed" % (failed, len(SETTINGS) + len(TENSORS) + 10))
+    print("%d of %d failed" % (failed, len(SETTINGS) + len(TENSORS) + 12))
     return failed > 0
 
 

@@ -426,6 +426,25 @@ START_TEST(large_tensors_hide_no_others) {
 }
 END_TEST
 
+/* In one tensor, what is small beside the largest gradient is compared with that. */
+START_TEST(within_a_tensor_the_largest_sets_the_scale) {
+    attn_real x[3] = {0, 0.25f, 0.5f};
+    double off = sizeof(attn_real) == 8 ? 7e-8 : 0.05; /* too much of 0.5, little of 1e4 · floor */
+    const double claims[3] = {0, off, 0};
+    attn_gradcheck_tensor apart[] = {{"large", 0, 1}, {"small", 1, 2}};
+    for (size_t tensors = 1; tensors <= 2; tensors++) {
+        attn_gradcheck_problem problem = {uneven, (void *)claims, x, 3, NULL, 0};
+        if (tensors == 2) {
+            problem.tensors = apart;
+            problem.num_tensors = 2;
+        }
+        attn_gradcheck_report report;
+        test_ok(run_check(&report, NULL, &problem, NULL));
+        expect_result(report, tensors == 1 ? ATTN_GRADCHECK_PASSED : ATTN_GRADCHECK_WRONG);
+    }
+}
+END_TEST
+
 #ifdef ATTN_DOUBLE
 START_TEST(richardson_gains_four_digits) {
     attn_gradcheck_report report = check_simple((simple){.shape = EXP}, 0.7, NULL);
@@ -603,6 +622,7 @@ int main(void) {
     tcase_add_test(tests, kinks_and_jumps_are_told_from_faults);
     tcase_add_test(tests, nothing_shown_is_no_pass);
     tcase_add_test(tests, large_tensors_hide_no_others);
+    tcase_add_test(tests, within_a_tensor_the_largest_sets_the_scale);
 #ifdef ATTN_DOUBLE
     tcase_add_test(tests, richardson_gains_four_digits);
 #endif
