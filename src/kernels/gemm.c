@@ -200,52 +200,16 @@ static void strip_run(tile t, size_t rows, region next[2]) {
     }
 }
 
-/* a0 b0 a1 b1 ... from the low, then the high half of both vectors */
-VINLINE vreal zip_low(vreal a, vreal b) {
-#if VLEN == 16
-    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-#elif VLEN == 8
-    return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-#elif VLEN == 4
-    return __builtin_shufflevector(a, b, 0, 4, 1, 5);
-#else
-    return __builtin_shufflevector(a, b, 0, 2);
-#endif
-}
-VINLINE vreal zip_high(vreal a, vreal b) {
-#if VLEN == 16
-    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
-                                   31);
-#elif VLEN == 8
-    return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-#elif VLEN == 4
-    return __builtin_shufflevector(a, b, 2, 6, 3, 7);
-#else
-    return __builtin_shufflevector(a, b, 1, 3);
-#endif
-}
-
-/* A square of VLEN x VLEN, transposed: zipping the first half of the rows with the second turns the
- * index (row, lane) one bit to the left, and log2(VLEN) turns swap row and lane. */
+/* to (VLEN, VLEN) = transpose of from (VLEN, VLEN) */
 VINLINE void transpose_square(real *to, size_t to_row, const real *from, size_t from_row) {
-    vreal rows[VLEN], zipped[VLEN];
+    vreal square[VLEN];
 #pragma GCC unroll 16
     for (size_t i = 0; i < VLEN; i++)
-        rows[i] = vload(from + i * from_row);
-#pragma GCC unroll 4
-    for (size_t done = 1; done < VLEN; done *= 2) {
-#pragma GCC unroll 8
-        for (size_t i = 0; i < VLEN / 2; i++) {
-            zipped[2 * i] = zip_low(rows[i], rows[i + VLEN / 2]);
-            zipped[2 * i + 1] = zip_high(rows[i], rows[i + VLEN / 2]);
-        }
-#pragma GCC unroll 16
-        for (size_t i = 0; i < VLEN; i++)
-            rows[i] = zipped[i];
-    }
+        square[i] = vload(from + i * from_row);
+    vtranspose(square);
 #pragma GCC unroll 16
     for (size_t i = 0; i < VLEN; i++)
-        vstore(to + i * to_row, rows[i]);
+        vstore(to + i * to_row, square[i]);
 }
 
 /* packed (depth, width) = transpose of b (columns, depth), zeros beyond `columns` */
