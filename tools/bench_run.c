@@ -13,7 +13,7 @@
  * k, v, and their gradients. */
 typedef struct run {
     const bench_case *c;
-    attn_arena arena;
+    attn_arena arena, data; /* the call's; the caller's arrays, which large pages suit as well */
     attn_real *a, *b, *v, *out, *dout, *da, *db, *dv;
     attn_real *theta, *dtheta;
     size_t reals, num_params; /* in each of a ... dv; in theta and dtheta */
@@ -73,42 +73,48 @@ int bench_arena_bytes(const bench_case *c, size_t *bytes) {
     return TOOL_OK;
 }
 
+/* n reals for the caller's own data, zeroed. The arena was made large enough. */
+static attn_real *zero_array(run *r, size_t n) {
+    void *x;
+    if (attn_arena_alloc(&r->data, &x, n, sizeof(attn_real)) != ATTN_OK)
+        abort();
+    memset(x, 0, n * sizeof(attn_real));
+    return x;
+}
+
 /* Uniform with variance 1, as the numbers behind a normalisation would be. */
-static attn_real *random_array(size_t n, uint64_t stream) {
-    attn_real *x = tool_alloc(n, sizeof *x);
+static attn_real *random_array(run *r, uint64_t stream) {
+    attn_real *x = zero_array(r, r->reals);
     attn_random random = attn_random_seed(1, stream);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < r->reals; i++)
         x[i] = (attn_real)(3.4641016151377544 * (attn_random_uniform(&random) - 0.5));
     return x;
 }
 
+/* Reals of the caller's data: x, y, dy, dx and the parameters with their gradients, or q, k, v, the
+ * context and the gradients of all four. */
+static double data_reals(const run *r) {
+    return (r->c->layer ? 4 : 8) * (double)r->reals + 2 * (double)r->num_params;
+}
+
 static void fill(run *r) {
-    const size_t n = r->reals;
-    r->a = random_array(n, 1);
-    r->dout = random_array(n, 2);
-    r->out = tool_alloc(n, sizeof(attn_real));
-    r->da = tool_alloc(n, sizeof(attn_real));
+    r->a = random_array(r, 1);
+    r->dout = random_array(r, 2);
+    r->out = zero_array(r, r->reals);
+    r->da = zero_array(r, r->reals);
     if (r->c->layer) {
-        r->theta = tool_alloc(r->num_params, sizeof(attn_real));
-        r->dtheta = tool_alloc(r->num_params, sizeof(attn_real));
+        r->theta = zero_array(r, r->num_params);
+        r->dtheta = zero_array(r, r->num_params);
         attn_mha_params_init(&r->mha, r->theta, 1);
         r->params = attn_mha_params_view(&r->mha, r->theta);
         r->dparams = attn_mha_params_view(&r->mha, r->dtheta);
     } else {
-        r->b = random_array(n, 3);
-        r->v = random_array(n, 4);
-        r->db = tool_alloc(n, sizeof(attn_real));
-        r->dv = tool_alloc(n, sizeof(attn_real));
+        r->b = random_array(r, 3);
+        r->v = random_array(r, 4);
+        r->db = zero_array(r, r->reals);
+        r->dv = zero_array(r, r->reals);
     }
     configure(r);
-}
-
-static void release(run *r) {
-    attn_real *const arrays[] = {r->a,  r->b,  r->v,  r->out,   r->dout,
-                                 r->da, r->db, r->dv, r->theta, r->dtheta};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        free(arrays[i]);
-    attn_arena_destroy(&r->arena);
 }
 
 static attn_status forward(run *r) {
@@ -183,10 +189,7 @@ static void count_work(const run *r, bench_result *result) {
     const double projections = r->c->layer ? 8 * tokens * width * width : 0;
     result->forward_flops = attention + projections;
     result->forward_backward_flops = 3.5 * attention + 3 * projections;
-    const double arrays = r->c->layer ? 4 : 8;
-    result->traffic_bytes =
-        (double)sizeof(attn_real) * (arrays * (double)r->reals + 2 * (double)r->num_params) +
-        (double)result->arena_bytes;
+    result->traffic_bytes = (double)sizeof(attn_real) * data_reals(r) + (double)result->arena_bytes;
 }
 
 static int measure(run *r, bench_result *result) {
@@ -202,19 +205,25 @@ static int measure(run *r, bench_result *result) {
 }
 
 int bench_run(const bench_case *c, bench_result *result) {
+    const double slack = 16384; /* padding and red zones of ten arrays */
     *result = (bench_result){0};
     run r = {.c = c};
     if (bench_arena_bytes(c, &result->arena_bytes) != TOOL_OK)
         return TOOL_FAILED;
     configure(&r);
-    const double rest = (double)sizeof(attn_real) *
-                        ((c->layer ? 4 : 8) * (double)r.reals + 2 * (double)r.num_params);
-    if ((double)result->arena_bytes + rest > bench_memory_available() ||
-        attn_arena_create(&r.arena, result->arena_bytes) != ATTN_OK)
-        return tool_fail("shape %s: an arena of %zu bytes cannot be had", c->shape.name,
-                         result->arena_bytes);
-    fill(&r);
-    const int status = measure(&r, result);
-    release(&r);
+    const double data = (double)sizeof(attn_real) * data_reals(&r) + slack;
+    int status = TOOL_FAILED;
+    if ((double)result->arena_bytes + data > bench_memory_available() ||
+        attn_arena_create(&r.arena, result->arena_bytes) != ATTN_OK) {
+        tool_warn("shape %s: an arena of %zu bytes cannot be had", c->shape.name,
+                  result->arena_bytes);
+    } else if (attn_arena_create(&r.data, (size_t)data) != ATTN_OK) {
+        tool_warn("shape %s: %.0f bytes of data cannot be had", c->shape.name, data);
+    } else {
+        fill(&r);
+        status = measure(&r, result);
+    }
+    attn_arena_destroy(&r.data);
+    attn_arena_destroy(&r.arena);
     return status;
 }

@@ -26,7 +26,7 @@ enum {
     TILE_ROWS = 6,
     STRIP = TILE_VECTORS * VLEN,
     DEPTH = VBYTES == 64 ? 128 : 256, /* a packed strip has at most 32 KiB */
-    BLOCK_ROWS = 768,
+    BLOCK_ROWS = VBYTES == 64 ? 1536 / sizeof(real) : 768 / sizeof(real),
     CACHE_LINE = 64,
     FETCH_LINES = 24 /* of each operand, per tile */
 };
