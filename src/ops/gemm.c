@@ -14,10 +14,11 @@
 
 #ifdef WITH_ONEDNN
 
-/* oneDNN packs both operands, which pays where all three sizes are large. It picks its own
- * instruction set, so it serves only where ours is not lowered. */
+/* oneDNN packs both operands, which pays where B is wide and deep and lies straight; where it lies
+ * transposed the built-in kernels are as good on tiles that leave work for many threads. It picks
+ * its own instruction set, so it serves only where ours is not lowered. */
 static bool onednn_is_better(const attni_product *p) {
-    return p->m >= 96 && p->n >= 96 && p->k >= 256 && p->alpha != 0 &&
+    return !p->trans_b && p->m >= 64 && p->n >= 96 && p->k >= 256 && p->alpha != 0 &&
            (attn_isa_current() == ATTN_ISA_COUNT - 1 ||
             !attn_isa_available((attn_isa)(attn_isa_current() + 1)));
 }
@@ -47,6 +48,13 @@ static void add_bias_first(attni_product *p) {
     p->beta = 1;
 }
 
+#else
+
+static bool onednn_is_better(const attni_product *p) {
+    (void)p;
+    return false;
+}
+
 #endif
 
 void attni_gemm(const attni_product *product) {
@@ -68,13 +76,14 @@ typedef struct grid {
     size_t tile_rows, tile_columns, rows, columns; /* of a tile; of the grid */
 } grid;
 
-/* Tiles of about 2^19 multiply-adds or more, at most about 32 of them. They are wide, and high
- * where op(B) is too large for a cache, because the tiles of the same columns pack the same part of
- * B again. Depends on the shape alone. */
+/* Tiles of about 2^19 multiply-adds or more, at most about 32 of them. For oneDNN they are as wide
+ * as may be; for the built-in kernels high where op(B) is too large for a cache, because the tiles
+ * of the same columns pack the same part of B again. Depends on the shape alone. */
 static grid grid_of(const attni_product *p) {
     const double tile_work = 1 << 19, most_tiles = 32, cached_reals = 1 << 18;
-    const size_t wide = 256, strip = 64, register_rows = 6;
-    const size_t least_rows = (double)p->k * (double)p->n > cached_reals ? 192 : 12;
+    const bool library = onednn_is_better(p), cached = (double)p->k * (double)p->n <= cached_reals;
+    const size_t wide = library ? 768 : 256, strip = 64, register_rows = 6;
+    const size_t least_rows = library ? 96 : cached ? 12 : 192;
     grid g = {0};
     if (p->m == 0 || p->n == 0)
         return g;
