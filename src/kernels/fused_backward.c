@@ -132,17 +132,17 @@ static void pass_open(pass *p, size_t n, size_t query, size_t num_queries) {
 VINLINE void gradient_columns(int vectors, bool masked, const pass *p, size_t rows, size_t column,
                               size_t query) {
     vreal base[BLOCK_VECTORS], delta[BLOCK_VECTORS];
-    for (int v = 0; v < vectors; v++) {
+    VEACH (v, vectors) {
         base[v] = vload(p->base + query + v * VLEN);
         delta[v] = vload(p->delta + query + v * VLEN);
     }
     real *score = p->weights + column, *dscore = p->dscores + column;
     for (size_t j = 0; j < rows; j++, score += QUERY_TILE, dscore += QUERY_TILE) {
         vreal weight[BLOCK_VECTORS];
-        for (int v = 0; v < vectors; v++)
+        VEACH (v, vectors)
             weight[v] = vload(score + v * VLEN) - base[v];
         vexp_weights(vectors, weight);
-        for (int v = 0; v < vectors; v++) {
+        VEACH (v, vectors) {
             vreal gradient = weight[v] * (vload(dscore + v * VLEN) - delta[v]);
             if (masked) {
                 const vmask blocked = vequal(vload(score + v * VLEN), vsplat(-(real)INFINITY));

@@ -46,17 +46,18 @@ static void pass_carve(pass *p, const attni_fused_head *head, real *scratch) {
 VINLINE void softmax_columns(int vectors, real *scores, size_t rows, real *max, real *sum,
                              real *keep) {
     vreal top[2][BLOCK_VECTORS], total[BLOCK_VECTORS], base[BLOCK_VECTORS];
-    for (int v = 0; v < vectors; v++)
+    VEACH (v, vectors)
         top[0][v] = top[1][v] = vload(max + v * VLEN);
     size_t j = 0;
     for (; j + 2 <= rows; j += 2)
-        for (int half = 0; half < 2; half++)
-            for (int v = 0; v < vectors; v++)
+        VEACH (half, 2)
+            VEACH (v, vectors)
                 top[half][v] =
                     vmax(vload(scores + (j + (size_t)half) * QUERY_TILE + v * VLEN), top[half][v]);
-    for (int v = 0; j < rows && v < vectors; v++)
-        top[0][v] = vmax(vload(scores + j * QUERY_TILE + v * VLEN), top[0][v]);
-    for (int v = 0; v < vectors; v++) {
+    if (j < rows)
+        VEACH (v, vectors)
+            top[0][v] = vmax(vload(scores + j * QUERY_TILE + v * VLEN), top[0][v]);
+    VEACH (v, vectors) {
         const vreal old = vload(max + v * VLEN);
         const vreal new = vmax(top[0][v], top[1][v]);
         base[v] = vselect(vequal(new, vsplat(-(real)INFINITY)), vzero(), new);
@@ -68,15 +69,15 @@ VINLINE void softmax_columns(int vectors, real *scores, size_t rows, real *max, 
     for (j = 0; j < rows; j++) {
         real *row = scores + j * QUERY_TILE;
         vreal weight[BLOCK_VECTORS];
-        for (int v = 0; v < vectors; v++)
+        VEACH (v, vectors)
             weight[v] = vload(row + v * VLEN) - base[v];
         vexp_weights(vectors, weight);
-        for (int v = 0; v < vectors; v++) {
+        VEACH (v, vectors) {
             total[v] += weight[v];
             vstore(row + v * VLEN, weight[v]);
         }
     }
-    for (int v = 0; v < vectors; v++)
+    VEACH (v, vectors)
         vstore(sum + v * VLEN, total[v]);
 }
 

@@ -43,6 +43,14 @@ typedef uint32_t ureal;
 
 #define VINLINE static inline __attribute__((always_inline))
 
+/* for (int i = 0; i < n; i++), unrolled: n is small and a constant once all is inlined, so that
+ * arrays of vectors indexed by i become registers. */
+#ifdef __clang__
+#define VEACH(i, n) _Pragma("clang loop unroll(full)") for (int i = 0; i < (n); i++)
+#else
+#define VEACH(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
+#endif
+
 typedef real vreal __attribute__((vector_size(VBYTES)));
 typedef ireal vint __attribute__((vector_size(VBYTES)));
 typedef ureal vuint __attribute__((vector_size(VBYTES)));
@@ -287,20 +295,21 @@ VINLINE void vstore_part(real *p, vreal v, size_t n) {
 #define VZIP_HIGH_ 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #endif
 
-/* Transposes VLEN vectors in place: log2(VLEN) perfect shuffles of all their elements. */
-VINLINE void vtranspose(vreal v[VLEN]) {
-#pragma GCC unroll 4
-    for (int round = 1; round < VLEN; round *= 2) {
-        vreal zipped[VLEN];
-#pragma GCC unroll 8
-        for (int i = 0; i < VLEN / 2; i++) {
-            zipped[2 * i] = __builtin_shufflevector(v[i], v[i + VLEN / 2], VZIP_LOW_);
-            zipped[2 * i + 1] = __builtin_shufflevector(v[i], v[i + VLEN / 2], VZIP_HIGH_);
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < VLEN; i++)
-            v[i] = zipped[i];
+/* One perfect shuffle of the elements of VLEN vectors; log2(VLEN) of them transpose. */
+VINLINE void vshuffle_(vreal *v) {
+    vreal zipped[VLEN];
+    VEACH (i, VLEN / 2) {
+        zipped[2 * i] = __builtin_shufflevector(v[i], v[i + VLEN / 2], VZIP_LOW_);
+        zipped[2 * i + 1] = __builtin_shufflevector(v[i], v[i + VLEN / 2], VZIP_HIGH_);
     }
+    VEACH (i, VLEN)
+        v[i] = zipped[i];
+}
+
+/* Transposes VLEN vectors in place. */
+VINLINE void vtranspose(vreal v[VLEN]) {
+    for (int round = 1; round < VLEN; round *= 2)
+        vshuffle_(v);
 }
 
 #endif

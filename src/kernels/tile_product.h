@@ -51,29 +51,22 @@ VINLINE void tile_block(int rows, int vectors, const tile_result *to, size_t fir
     vreal sum[MOST_ROWS][BLOCK_VECTORS];
     const size_t a_row = from->a_row, a_step = from->a_step, b_step = from->b_step;
     const real *a = from->a + first_row * a_row, *b = from->b;
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++)
+    VEACH (r, rows)
+        VEACH (v, vectors)
             sum[r][v] = vzero();
     for (size_t k = from->depth; k > 0; k--, a += a_step, b += b_step) {
         vreal row[BLOCK_VECTORS];
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++)
+        VEACH (v, vectors)
             row[v] = vload(b + v * VLEN);
-#pragma GCC unroll 16
-        for (int r = 0; r < rows; r++) {
+        VEACH (r, rows) {
             const vreal x = vbroadcast(a + (size_t)r * a_row);
-#pragma GCC unroll 8
-            for (int v = 0; v < vectors; v++)
+            VEACH (v, vectors)
                 sum[r][v] += x * row[v];
         }
     }
     real *c = to->c + first_row * to->c_row;
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++, c += to->c_row)
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++) {
+    VEACH (r, rows) {
+        VEACH (v, vectors) {
             vreal total = sum[r][v];
             if (to->into == TILE_ADD)
                 total += vload(c + v * VLEN);
@@ -81,6 +74,8 @@ VINLINE void tile_block(int rows, int vectors, const tile_result *to, size_t fir
                 total += vload(c + v * VLEN) * vload(to->keep + v * VLEN);
             vstore(c + v * VLEN, total);
         }
+        c += to->c_row;
+    }
 }
 
 /* All rows of a column strip of `vectors`, a constant where this is inlined. */

@@ -81,7 +81,6 @@ VINLINE vreal vexp(vreal x) {
  *
  * The steps of all vectors are interleaved, since one chain of them has more latency than the
  * processor looks ahead. */
-#define VEXP_EACH _Pragma("GCC unroll 8") for (int v = 0; v < count; v++)
 
 #ifdef VLOOKUP
 
@@ -94,12 +93,18 @@ static const real vexp_roots[VLEN] = {0x1.0000000000000p0, 0x1.172b83c7d517bp0, 
 
 /* (exp(r) - 1) / r, to 2.9e-18 of exp(r) for |r| <= ln 2 / 16. */
 VINLINE void vexp_quotients(int count, vreal *q, const vreal *r) {
-    VEXP_EACH q[v] = vsplat(1.9840564392672997095e-4) * r[v] + vsplat(1.3889782276062985923e-3);
-    VEXP_EACH q[v] = q[v] * r[v] + vsplat(8.3333333712664996489e-3);
-    VEXP_EACH q[v] = q[v] * r[v] + vsplat(4.1666666569726145944e-2);
-    VEXP_EACH q[v] = q[v] * r[v] + vsplat(1.6666666666663708150e-1);
-    VEXP_EACH q[v] = q[v] * r[v] + vsplat(5.0000000000002977814e-1);
-    VEXP_EACH q[v] = q[v] * r[v] + vsplat(1);
+    VEACH (v, count)
+        q[v] = vsplat(1.9840564392672997095e-4) * r[v] + vsplat(1.3889782276062985923e-3);
+    VEACH (v, count)
+        q[v] = q[v] * r[v] + vsplat(8.3333333712664996489e-3);
+    VEACH (v, count)
+        q[v] = q[v] * r[v] + vsplat(4.1666666569726145944e-2);
+    VEACH (v, count)
+        q[v] = q[v] * r[v] + vsplat(1.6666666666663708150e-1);
+    VEACH (v, count)
+        q[v] = q[v] * r[v] + vsplat(5.0000000000002977814e-1);
+    VEACH (v, count)
+        q[v] = q[v] * r[v] + vsplat(1);
 }
 #else
 #define VEXP_WHOLE 0x1.8p23f
@@ -121,8 +126,10 @@ static const real vexp_roots[VLEN] = {0x1.000000p0f, 0x1.172b84p0f, 0x1.306fe0p0
 
 /* (exp(r) - 1) / r, to 1.6e-9 of exp(r) for |r| <= ln 2 / 32, 2.6e-8 for |r| <= ln 2 / 16. */
 VINLINE void vexp_quotients(int count, vreal *q, const vreal *r) {
-    VEXP_EACH q[v] = vsplat(VEXP_Q3) * r[v] + vsplat(VEXP_Q2);
-    VEXP_EACH q[v] = q[v] * r[v] + vsplat(1);
+    VEACH (v, count)
+        q[v] = vsplat(VEXP_Q3) * r[v] + vsplat(VEXP_Q2);
+    VEACH (v, count)
+        q[v] = q[v] * r[v] + vsplat(1);
 }
 #endif
 
@@ -130,27 +137,36 @@ VINLINE void vexp_weights(int count, vreal *x) {
     vreal n[VEXP_MOST], r[VEXP_MOST], q[VEXP_MOST];
     const vreal roots = vload(vexp_roots);
     const vuint exponent = (vuint)vsplat(-(real)INFINITY); /* the bits of sign and exponent */
-    VEXP_EACH n[v] = x[v] * vsplat(VLEN * VEXP_LOG2E) + vsplat(VEXP_WHOLE);
-    VEXP_EACH r[v] = x[v] - (n[v] - vsplat(VEXP_WHOLE)) * vsplat(VEXP_LN2 / VLEN);
+    VEACH (v, count)
+        n[v] = x[v] * vsplat(VLEN * VEXP_LOG2E) + vsplat(VEXP_WHOLE);
+    VEACH (v, count)
+        r[v] = x[v] - (n[v] - vsplat(VEXP_WHOLE)) * vsplat(VEXP_LN2 / VLEN);
     vexp_quotients(count, q, r);
-    VEXP_EACH {
+    VEACH (v, count) {
         const vuint bits = (vuint)n[v];
         const vuint power = (bits << (VMANTISSA - VEXP_LOG2_LANES)) & exponent;
         n[v] = (vreal)((vuint)vlookup(roots, bits) + power);
     }
-    VEXP_EACH r[v] *= n[v];
-    VEXP_EACH q[v] = q[v] * r[v] + n[v];
-    VEXP_EACH x[v] = vselect(vless(x[v], vsplat(VEXP_SMALLEST)), vzero(), q[v]);
+    VEACH (v, count)
+        r[v] *= n[v];
+    VEACH (v, count)
+        q[v] = q[v] * r[v] + n[v];
+    VEACH (v, count)
+        x[v] = vselect(vless(x[v], vsplat(VEXP_SMALLEST)), vzero(), q[v]);
 }
 
 #else
 
 VINLINE void vexp_weights(int count, vreal *x) {
     vreal n[VEXP_MOST], r[VEXP_MOST];
-    VEXP_EACH n[v] = vround(x[v] * vsplat(VEXP_LOG2E));
-    VEXP_EACH r[v] = (x[v] - n[v] * vsplat(VEXP_LN2_HIGH)) - n[v] * vsplat(VEXP_LN2_LOW);
-    VEXP_EACH r[v] = vscale(vexp_polynomial(r[v]), n[v]);
-    VEXP_EACH x[v] = vselect(vless(x[v], vsplat(VEXP_SMALLEST)), vzero(), r[v]);
+    VEACH (v, count)
+        n[v] = vround(x[v] * vsplat(VEXP_LOG2E));
+    VEACH (v, count)
+        r[v] = (x[v] - n[v] * vsplat(VEXP_LN2_HIGH)) - n[v] * vsplat(VEXP_LN2_LOW);
+    VEACH (v, count)
+        r[v] = vscale(vexp_polynomial(r[v]), n[v]);
+    VEACH (v, count)
+        x[v] = vselect(vless(x[v], vsplat(VEXP_SMALLEST)), vzero(), r[v]);
 }
 
 #endif
