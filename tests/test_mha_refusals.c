@@ -280,6 +280,41 @@ START_TEST(memory_is_exact) {
 }
 END_TEST
 
+/* q, k, v and context stay, and what the core asks for; in inference the core keeps nothing. */
+START_TEST(saved_set_is_no_more_than_the_backward_needs) {
+    mha_run run = mha_setup(&memory_cases[_i], 3);
+    attn_shape shape = {run.in.batch, run.cfg.num_heads, run.in.len_q, run.len_k,
+                        attn_mha_d_head(&run.cfg)};
+    attn_strides q = attn_strides_bthd(shape.len_q, shape.num_heads, shape.d_head);
+    attn_strides k = attn_strides_bthd(shape.len_k, shape.num_heads, shape.d_head);
+    attn_sdpa_config config = {.kernel = run.cfg.kernel, .max_threads = run.cfg.max_threads};
+    attn_sdpa_input input = {.shape = shape,
+                             .query = run.y,
+                             .key = run.y,
+                             .value = run.y,
+                             .query_strides = q,
+                             .key_strides = k,
+                             .value_strides = k,
+                             .mask = run.in.mask};
+    attn_sdpa_output output = {
+        .context = run.y, .context_strides = q, .weights = run.weights, .lse = run.lse};
+    attn_memory core;
+    attn_arena arrays;
+    void *array;
+    test_ok(attn_mha_memory(&run.cfg, &run.in, &run.need));
+    test_ok(attn_sdpa_memory(&config, &input, &output, &core));
+    test_ok(attn_arena_init_measuring(&arrays));
+    for (size_t i = 0; i < 4; i++)
+        test_ok(attn_arena_alloc(&arrays, &array,
+                                 shape.batch * (i % 2 ? shape.len_q : shape.len_k) * run.d_inner,
+                                 sizeof(attn_real)));
+    ck_assert_uint_eq(run.need.saved, arrays.used + core.saved);
+    ck_assert_uint_eq(run.need.inference, arrays.used + core.inference);
+    ck_assert_uint_le(run.need.training, 2 * arrays.used + core.training);
+    mha_free(&run);
+}
+END_TEST
+
 /* Exactly the bytes asked for suffice; one fewer is refused with both numbers, by the forward or by
  * the backward, whichever needs the most. */
 START_TEST(one_byte_less_is_refused) {
@@ -344,6 +379,7 @@ int main(void) {
     tcase_add_test(tests, missing_arguments_of_a_forward);
     tcase_add_loop_test(tests, bad_backwards_change_nothing, 0, 2);
     tcase_add_loop_test(tests, memory_is_exact, 0, num_memory_cases);
+    tcase_add_loop_test(tests, saved_set_is_no_more_than_the_backward_needs, 0, num_memory_cases);
     tcase_add_loop_test(tests, one_byte_less_is_refused, 0, num_memory_cases);
     tcase_add_loop_test(tests, measuring_arenas_are_served, 0, num_memory_cases);
     suite_add_tcase(suite, tests);
