@@ -577,7 +577,9 @@ static void save_for_ever(const char *path) {
     size_t dims[] = {1 << 20};
     char *data = malloc(dims[0]);
     attn_tensor big = {"big", ATTN_DTYPE_U8, 1, dims, data};
-    for (char version = 0; data; version = !version) {
+    if (!data)
+        _exit(EXIT_FAILURE);
+    for (char version = 0;; version = !version) {
         memset(data, version, dims[0]);
         (void)attn_safetensors_save(path, &big, 1, NULL, 0);
     }
