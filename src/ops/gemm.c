@@ -122,7 +122,6 @@ static bool continues(const attni_product *products, size_t i) {
 }
 
 static void run_group(const attni_product *products, size_t count, size_t max_threads) {
-    const double region_pays = 1 << 19; /* multiply-adds */
     grid grids[GROUP];
     size_t ends[GROUP], tiles = 0; /* tiles of products 0 .. i */
     double work = 0;
@@ -134,11 +133,14 @@ static void run_group(const attni_product *products, size_t count, size_t max_th
         ends[i] = tiles;
         work += (double)products[i].m * (double)products[i].n * (double)products[i].k;
     }
-    size_t threads = 1;
 #ifdef _OPENMP
-    threads = max_threads ? max_threads : (size_t)omp_get_max_threads();
+    const double region_pays = 1 << 19; /* multiply-adds */
+    size_t threads = max_threads ? max_threads : (size_t)omp_get_max_threads();
     threads = work < region_pays || omp_in_parallel() ? 1 : size_min(threads, tiles);
 #pragma omp parallel for schedule(dynamic, 1) num_threads((int)threads) if (threads > 1)
+#else
+    (void)max_threads;
+    (void)work;
 #endif
     for (size_t tile = 0; tile < tiles; tile++) {
         size_t i = 0;
