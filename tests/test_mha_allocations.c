@@ -75,10 +75,48 @@ START_TEST(a_training_step_allocates_nothing) {
 }
 END_TEST
 
+/* The same of a whole model and its optimiser. */
+START_TEST(a_step_of_the_model_allocates_nothing) {
+    const attn_model_config cfg = {
+        .vocab = 17, .context = 33, .d_model = 48, .num_heads = 3, .num_layers = 2, .bias = true};
+    enum { BATCH = 3, LEN = 33 };
+    static int32_t tokens[BATCH * LEN];
+    const attn_model_input in = {.batch = BATCH, .len = LEN, .tokens = tokens, .targets = tokens};
+    size_t n = attn_model_num_params(&cfg);
+    attn_real *theta = test_normal(n, .1, 3), *dtheta = test_normal(n, 1, 4);
+    attn_real *velocity = test_normal(n, 0, 5);
+    attn_model_params w = attn_model_params_view(&cfg, theta);
+    attn_model_params dw = attn_model_params_view(&cfg, dtheta);
+    const attn_sgd_config sgd = {0.1, 0.9};
+    attn_memory need;
+    test_ok(attn_model_memory(&cfg, &in, &need));
+    attn_arena arena = test_arena(need.training);
+    attn_model_saved saved;
+    attn_loss loss;
+    size_t before = atomic_load(&allocations);
+    bool ok = true;
+    for (int step = 0; step < 3; step++) {
+        ok = ok && attn_model_forward(&cfg, &w, &in, &loss, &arena, &saved) == ATTN_OK &&
+             attn_model_backward(&cfg, &w, &saved, &dw, &arena) == ATTN_OK &&
+             attn_clip_gradient(dtheta, n, 1, NULL) == ATTN_OK &&
+             attn_sgd_step(theta, velocity, dtheta, n, &sgd) == ATTN_OK;
+        attn_arena_reset(&arena);
+    }
+    size_t after = atomic_load(&allocations);
+    ck_assert_msg(ok, "%s", attn_error_message());
+    ck_assert_uint_eq(after, before);
+    attn_arena_destroy(&arena);
+    free(theta);
+    free(dtheta);
+    free(velocity);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("mha_allocations");
     TCase *tests = tcase_create("allocations");
     tcase_add_loop_test(tests, a_training_step_allocates_nothing, 0, NUM_CASES * mha_num_kernels());
+    tcase_add_test(tests, a_step_of_the_model_allocates_nothing);
     suite_add_tcase(suite, tests);
     return test_main(suite);
 }
