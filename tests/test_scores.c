@@ -130,6 +130,9 @@ START_TEST(scale_zero) {
     test_ok(attn_scores_backward(dq, dk, ds, q, k, NULL, 0, &shape));
     ck_assert(isnan(dq[0]));
     test_close("dk", dk, want_dk, 2, 0, 0);
+    test_ok(attn_scores_backward(dq, dk, (attn_real[]){1, NUM}, q, (attn_real[]){3, 4}, NULL, 0,
+                                 &shape));
+    ck_assert(isnan(dq[0]) && dk[0] == 0 && isnan(dk[1]));
 }
 END_TEST
 

@@ -36,16 +36,28 @@ START_TEST(inference_equals_training) {
 }
 END_TEST
 
+/* A problem in which some rows of every operand, others in every head, are NaN if `spoilt`. */
+static problem threaded_problem(const attn_shape *shape, bool spoilt) {
+    problem p = problem_make(*shape, BTHD, &problem_plans[PLANS - 1], 8);
+    tensor *const operands[4] = {&p.q, &p.k, &p.v, &p.d_o};
+    for (size_t head = 0; spoilt && head < p.q.heads; head++)
+        for (size_t n = 0; n < 4; n++)
+            tensor_row(operands[n], head, (7 * head + 40 * n) % operands[n]->len)[1] =
+                (attn_real)NAN;
+    return p;
+}
+
 /* The same bits for any number of threads, in the configuration or OpenMP's own. */
 START_TEST(threads_change_no_bit) {
     attn_sdpa_config config = {.kernel = (attn_kernel)_i};
     const attn_shape many = {2, 5, 140, 131, 24}, single = {1, 1, 400, 300, 16};
-    for (size_t n = 0; n < 2; n++) {
-        problem first = problem_make(n ? single : many, BTHD, &problem_plans[PLANS - 1], 8);
+    for (size_t n = 0; n < 4; n++) {
+        const attn_shape *shape = n % 2 ? &single : &many;
+        problem first = threaded_problem(shape, n / 2);
         config.max_threads = 1;
         problem_run(&config, &first);
         for (size_t t = 0; t < 8; t++) {
-            problem p = problem_make(n ? single : many, BTHD, &problem_plans[PLANS - 1], 8);
+            problem p = threaded_problem(shape, n / 2);
             test_set_threads(test_thread_counts[t % 4]);
             config.max_threads = t < 4 ? 0 : (size_t)test_thread_counts[t % 4];
             problem_run(&config, &p);
