@@ -10,9 +10,9 @@
  *     attn_sdpa_forward(&cfg, &in, &out, &arena, &saved);
  *     attn_sdpa_backward(&cfg, &saved, d_o, strides, &grads, &arena);
  *
- * Two paths compute the same thing. The reference path composes the single operations and holds S
- * and P, (B,H,Lq,Lk) each. The fused path works tile by tile and holds neither: it saves O and, per
- * row, the maximum m and the sum l of the softmax, and computes P again in the backward.
+ * Two paths compute the same thing. The reference path composes the single operations and holds P,
+ * (B,H,Lq,Lk), for the backward. The fused path works tile by tile and holds neither: it saves O
+ * and, per row, the maximum m and the sum l of the softmax, and computes P again in the backward.
  */
 #ifndef ATTN_SDPA_H
 #define ATTN_SDPA_H
@@ -26,7 +26,7 @@ extern "C" {
 
 typedef enum attn_kernel {
     ATTN_KERNEL_AUTO = 0,  /* fused, unless weights are asked for */
-    ATTN_KERNEL_REFERENCE, /* the textbook: holds the (B,H,Lq,Lk) matrices */
+    ATTN_KERNEL_REFERENCE, /* the textbook: holds the (B,H,Lq,Lk) weights */
     ATTN_KERNEL_FUSED      /* tiles: memory linear in Lq and Lk */
 } attn_kernel;
 
@@ -38,7 +38,9 @@ typedef struct attn_sdpa_config {
 } attn_sdpa_config;
 
 /* Element (b, h, t, c) of a tensor (B,H,T,d) stands at b·batch + h·head + t·token + c·element, in
- * reals. `element` must be 1: the d numbers of a row are contiguous. */
+ * reals. The d numbers of a row are contiguous: `element` must be 1, and `token` at least d where
+ * T > 1 (ATTN_ERROR_UNSUPPORTED). A batch or head stride of 0 shares an input among samples or
+ * heads; elements of an output must not overlap (ATTN_ERROR_SHAPE). */
 typedef struct attn_strides {
     size_t batch, head, token, element;
 } attn_strides;

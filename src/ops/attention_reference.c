@@ -20,14 +20,14 @@
 #include <math.h>
 #include <string.h>
 
-static size_t num_heads_in_all(const attni_sdpa *call) {
+static size_t total_heads(const attni_sdpa *call) {
     return call->shape.batch * call->shape.num_heads;
 }
 
 /* Threads, and so slots of scratch, of a call. */
 static size_t num_slots(const attni_sdpa *call) {
     const attn_shape *s = &call->shape;
-    size_t heads = num_heads_in_all(call);
+    size_t heads = total_heads(call);
     return heads ? (size_t)threads_for(call->threads, heads, s->len_q * s->len_k * s->d_head) : 0;
 }
 
@@ -60,50 +60,44 @@ static attni_matrix head_matrix(const attni_sdpa *call, size_t head, real *data,
     return matrix_at(data, head_offset(call, head, strides), stride);
 }
 
-/* A score-like array as an operation reads it. */
-static attni_operand reading(attni_matrix m) {
-    return (attni_operand){.data = m.data, .stride = m.stride};
-}
-
+/* Scratch of one thread, and where P goes. */
 typedef struct forward_arrays {
-    real *weights;        /* P of all heads, or NULL: it lives in a band of scratch */
-    real *band;           /* (rows of a band, Lk) */
     real *value;          /* (Lk, d): v without rows that are not finite */
-    real *weights_wanted; /* a copy of P goes here, or NULL */
+    real *weights;        /* P (B,H,Lq,Lk), or NULL: */
+    real *band;           /* a band of it, (BAND_ROWS,Lk), is enough */
+    real *weights_wanted; /* a copy of P for the caller, or NULL */
 } forward_arrays;
 
 static void forward_head(const attni_sdpa *call, const attn_sdpa_output *output, size_t head,
                          const forward_arrays *arrays) {
     const attn_sdpa_input *in = call->input;
-    const attn_shape *shape = &call->shape;
-    attni_operand q = head_operand(call, head, in->query, &in->query_strides);
-    attni_operand k = head_operand(call, head, in->key, &in->key_strides);
+    const size_t len_q = call->shape.len_q, len_k = call->shape.len_k;
+    const attni_operand q = head_operand(call, head, in->query, &in->query_strides);
+    const attni_operand k = head_operand(call, head, in->key, &in->key_strides);
     attni_operand v = head_operand(call, head, in->value, &in->value_strides);
-    attni_matrix o = head_matrix(call, head, output->context, &output->context_strides);
-    attni_operand_clean(&v, shape->len_k, shape->d_head, arrays->value);
-    for (size_t i = 0; i < shape->len_q; i += BAND_ROWS) {
-        attni_band band = band_at(&call->mask, shape, head, i);
-        size_t row = head * shape->len_q + i;
-        attni_matrix p = {arrays->weights ? arrays->weights + row * shape->len_k : arrays->band,
-                          shape->len_k};
-        attni_scores_band_forward(p, q, k, call->scale, &band);
+    const attni_matrix o = head_matrix(call, head, output->context, &output->context_strides);
+    attni_operand_clean(&v, len_k, call->shape.d_head, arrays->value);
+    for (size_t i = 0; i < len_q; i += BAND_ROWS) {
+        const attni_band band = band_at(&call->mask, &call->shape, head, i);
+        const size_t row = head * len_q + i;
+        /* softmax works in place: s turns into p */
+        real *p = arrays->weights ? arrays->weights + row * len_k : arrays->band;
+        attni_scores_band_forward((attni_matrix){p, len_k}, q, k, call->scale, &band);
         for (size_t r = 0; r < band.rows; r++)
-            attni_softmax_row_forward(p.data + r * p.stride,
-                                      output->lse ? output->lse + row + r : NULL,
-                                      p.data + r * p.stride, band.keys);
-        attni_values_band_forward(o, reading(p), v, &band);
+            attni_softmax_row_forward(p + r * len_k, output->lse ? output->lse + row + r : NULL,
+                                      p + r * len_k, band.keys);
+        attni_values_band_forward(o, operand_at(p, 0, len_k), v, &band);
         if (arrays->weights)
-            attni_band_fill_beyond(&band, p.data, p.stride, 0);
+            attni_band_fill_beyond(&band, p, len_k, 0);
         if (arrays->weights_wanted)
-            memcpy(arrays->weights_wanted + row * shape->len_k, p.data,
-                   band.rows * shape->len_k * sizeof(real));
+            memcpy(arrays->weights_wanted + row * len_k, p, band.rows * len_k * sizeof(real));
     }
 }
 
 attn_status attni_reference_forward(const attni_sdpa *call, const attn_sdpa_output *output,
                                     attn_arena *arena, attn_sdpa_saved *saved) {
     const attn_shape *shape = &call->shape;
-    size_t heads = num_heads_in_all(call), slots = num_slots(call);
+    size_t heads = total_heads(call), slots = num_slots(call);
     forward_arrays all = {.weights = saved ? NULL : output->weights};
     ATTNI_TRY(attni_pairs_check("attn_sdpa_forward, reference", shape));
     if (saved)
@@ -130,10 +124,11 @@ attn_status attni_reference_forward(const attni_sdpa *call, const attn_sdpa_outp
     return attn_arena_rewind(arena, mark);
 }
 
+/* Scratch of one thread. */
 typedef struct backward_arrays {
-    real *band;             /* (rows of a band, Lk): dP, then dS in its place */
-    real *query, *dcontext; /* (Lq, d): without rows that are not finite */
-    real *key;              /* (Lk, d): the same */
+    real *band;             /* (BAND_ROWS,Lk): dP, which turns into dS */
+    real *query, *dcontext; /* (Lq,d): q and dO without rows that are not finite */
+    real *key;              /* (Lk,d): k alike */
 } backward_arrays;
 
 static void zero_rows(attni_matrix m, size_t rows, size_t width) {
@@ -145,32 +140,31 @@ static void backward_head(const attni_sdpa *call, const real *weights, attni_ope
                           const attn_sdpa_grads *grads, size_t head,
                           const backward_arrays *arrays) {
     const attn_sdpa_input *in = call->input;
-    const attn_shape *shape = &call->shape;
-    size_t len_q = shape->len_q, len_k = shape->len_k, d = shape->d_head;
+    const size_t len_q = call->shape.len_q, len_k = call->shape.len_k, d = call->shape.d_head;
     attni_operand q = head_operand(call, head, in->query, &in->query_strides);
     attni_operand k = head_operand(call, head, in->key, &in->key_strides);
-    attni_operand v = head_operand(call, head, in->value, &in->value_strides);
-    attni_matrix dq = head_matrix(call, head, grads->query, &grads->query_strides);
-    attni_matrix dk = head_matrix(call, head, grads->key, &grads->key_strides);
-    attni_matrix dv = head_matrix(call, head, grads->value, &grads->value_strides);
-    attni_matrix ds = {dq.data || dk.data ? arrays->band : NULL, len_k};
+    const attni_operand v = head_operand(call, head, in->value, &in->value_strides);
+    const attni_matrix dq = head_matrix(call, head, grads->query, &grads->query_strides);
+    const attni_matrix dk = head_matrix(call, head, grads->key, &grads->key_strides);
+    const attni_matrix dv = head_matrix(call, head, grads->value, &grads->value_strides);
+    real *ds = dq.data || dk.data ? arrays->band : NULL; /* dV alone needs neither dP nor dS */
     attni_operand_clean(&q, len_q, d, arrays->query);
     attni_operand_clean(&k, len_k, d, arrays->key);
     attni_operand_clean(&d_o, len_q, d, arrays->dcontext);
     zero_rows(dk, len_k, d);
     zero_rows(dv, len_k, d);
     for (size_t i = 0; i < len_q; i += BAND_ROWS) {
-        attni_band band = band_at(&call->mask, shape, head, i);
-        attni_operand p = operand_at(weights, (head * len_q + i) * len_k, len_k);
-        attni_values_band_backward(ds, dv, d_o, p, v, &band);
-        if (!ds.data)
+        const attni_band band = band_at(&call->mask, &call->shape, head, i);
+        const attni_operand p = operand_at(weights, (head * len_q + i) * len_k, len_k);
+        attni_values_band_backward((attni_matrix){ds, len_k}, dv, d_o, p, v, &band);
+        if (!ds)
             continue;
         for (size_t r = 0; r < band.rows; r++)
-            attni_softmax_row_backward(ds.data + r * len_k, ds.data + r * len_k, p.data + r * len_k,
+            attni_softmax_row_backward(ds + r * len_k, ds + r * len_k, p.data + r * len_k,
                                        band.keys);
         /* 0 already, except in a row whose sum is NaN */
-        attni_band_fill_blocked(&band, ds.data, ds.stride, 0);
-        attni_scores_band_backward(dq, dk, reading(ds), q, k, call->scale, &band);
+        attni_band_fill_blocked(&band, ds, len_k, 0);
+        attni_scores_band_backward(dq, dk, operand_at(ds, 0, len_k), q, k, call->scale, &band);
     }
 }
 
@@ -178,7 +172,7 @@ attn_status attni_reference_backward(const attni_sdpa *call, const attn_sdpa_sav
                                      const real *dcontext, const attn_strides *dcontext_strides,
                                      const attn_sdpa_grads *grads, attn_arena *arena) {
     const attn_shape *shape = &call->shape;
-    size_t heads = num_heads_in_all(call), slots = num_slots(call);
+    size_t heads = total_heads(call), slots = num_slots(call);
     size_t band_rows = size_min(BAND_ROWS, shape->len_q);
     size_t len_q = shape->len_q, len_k = shape->len_k, d = shape->d_head;
     size_t mark = attn_arena_mark(arena);
