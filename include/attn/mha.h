@@ -40,7 +40,7 @@ typedef struct attn_mha_config {
 
 /* Pointers into one flat block, in this order, each array contiguous. The same type serves
  * parameters, gradients and optimiser moments. A NULL bias counts as zero; as a gradient it is not
- * wanted. */
+ * wanted. A NULL matrix is refused. */
 typedef struct attn_mha_params {
     attn_real *wq, *wk, *wv; /* (H·d, D) */
     attn_real *wo;           /* (D, H·d) */
@@ -48,10 +48,12 @@ typedef struct attn_mha_params {
     attn_real *bo;           /* (D) */
 } attn_mha_params;
 
-/* Inputs, masks and wishes of one call; all borrowed, unchanged, until the backward. */
+/* Inputs, masks and wishes of one call; all borrowed, unchanged, until the backward. Empty inputs
+ * are legal: without a key every row of y is bo. (Cross-attention over no keys still passes
+ * pointers that are not NULL, which tell it from self-attention.) */
 typedef struct attn_mha_input {
     size_t batch, len_q;
-    size_t len_k;           /* cross-attention only; self-attention has Lk = Lq */
+    size_t len_k;           /* cross-attention only; in self-attention 0 or len_q */
     const attn_real *query; /* (B, Lq, D) */
     const attn_real *key;   /* (B, Lk, D); key and value both NULL = self-attention */
     const attn_real *value; /* (B, Lk, D) */
@@ -68,8 +70,8 @@ typedef struct attn_mha_saved {
     attn_sdpa_saved core;
 } attn_mha_saved;
 
-/* Input gradients, overwritten; each may be NULL. In self-attention `query` is the whole gradient
- * of the shared input, and key and value must be NULL. */
+/* Input gradients, overwritten, three different arrays; each may be NULL. In self-attention `query`
+ * is the whole gradient of the shared input, and key and value must be NULL. */
 typedef struct attn_mha_input_grads {
     attn_real *query, *key, *value;
 } attn_mha_input_grads;
@@ -94,7 +96,15 @@ ATTN_API attn_status attn_mha_params_init(const attn_mha_config *config, attn_re
 ATTN_API attn_status attn_mha_memory(const attn_mha_config *config, const attn_mha_input *input,
                                      attn_memory *memory);
 
-/* y (B, Lq, D) is overwritten. saved == NULL: inference, nothing stays in the arena. */
+/* y (B, Lq, D) is overwritten. saved == NULL: inference, nothing stays in the arena.
+ *
+ * Statuses of both: ATTN_ERROR_ARGUMENT (a missing array, a value outside its range),
+ * ATTN_ERROR_SHAPE (sizes that do not fit together), ATTN_ERROR_OVERFLOW (a size that wraps),
+ * ATTN_ERROR_MEMORY (the arena has too little room left; the message names the bytes),
+ * ATTN_ERROR_UNSUPPORTED (weights from the fused kernel). All are found before anything is written,
+ * and leave arrays, arena and `saved` as they were. With a measuring arena the calls only count:
+ * arrays may be NULL and none is touched. Thread-safe on different data; the same bits for any
+ * number of threads. */
 ATTN_API attn_status attn_mha_forward(const attn_mha_config *config, const attn_mha_params *params,
                                       const attn_mha_input *input, attn_real *y, attn_arena *arena,
                                       attn_mha_saved *saved);
