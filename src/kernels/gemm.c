@@ -27,8 +27,7 @@ enum {
     STRIP = TILE_VECTORS * VLEN,
     DEPTH = VBYTES == 64 ? 128 : 256, /* a packed strip has at most 32 KiB */
     BLOCK_ROWS = VBYTES == 64 ? 1536 / sizeof(real) : 768 / sizeof(real),
-    CACHE_LINE = 64,
-    FETCH_LINES = 24 /* of each operand, per tile */
+    CACHE_LINE = 64
 };
 
 /* One tile: C = alpha · A B + gamma · addend. Element (i,p) of A is a[i·a_row + p·a_step]. */
@@ -161,36 +160,10 @@ static void tile_run(const tile *t, size_t rows) {
     }
 }
 
-/* A part of a matrix that will be needed soon: `rows` rows of `bytes` bytes. */
-typedef struct region {
-    const char *row;
-    size_t row_step, rows, bytes, done; /* done: bytes of this row already fetched */
-} region;
-
-static region region_of(const real *first, size_t row_step, size_t rows, size_t columns) {
-    return (region){(const char *)first, row_step * sizeof(real), rows, columns * sizeof(real), 0};
-}
-
-/* Fetches the next `lines` cache lines of a region into the second level. */
-static void region_fetch(region *r, size_t lines) {
-    for (; lines > 0 && r->rows > 0; lines--) {
-        __builtin_prefetch(r->row + r->done, 0, 2);
-        r->done += CACHE_LINE;
-        if (r->done >= r->bytes) {
-            r->done = 0;
-            r->row += r->row_step;
-            r->rows--;
-        }
-    }
-}
-
-/* Tiles down `rows` rows of a strip, as equal in height as can be. What the next depth will need is
- * fetched meanwhile. */
-static void strip_run(tile t, size_t rows, region next[2]) {
+/* Tiles down `rows` rows of a strip, as equal in height as can be. */
+static void strip_run(tile t, size_t rows) {
     for (size_t tiles = size_div_up(rows, TILE_ROWS); tiles > 0; tiles--) {
         const size_t height = size_div_up(rows, tiles);
-        region_fetch(&next[0], FETCH_LINES);
-        region_fetch(&next[1], FETCH_LINES);
         tile_run(&t, height);
         rows -= height;
         t.a += height * t.a_row;
@@ -264,7 +237,7 @@ static bool strip_is_packed(const attni_product *g, size_t columns) {
 
 /* A[rows, p..p+depth] B[p..p+depth, strip] for one strip of C, `rows` rows from `row` down. */
 static void strip_product(const attni_product *g, size_t row, size_t rows, size_t column, size_t p,
-                          size_t depth, region next[2]) {
+                          size_t depth) {
     _Alignas(CACHE_LINE) real packed[DEPTH * STRIP];
     const size_t columns = size_min(g->n - column, STRIP);
     const size_t width = size_div_up(columns, VLEN) * VLEN;
@@ -294,21 +267,7 @@ static void strip_product(const attni_product *g, size_t row, size_t rows, size_
         t.gamma = 1;
         t.addend = g->bias + column;
     }
-    strip_run(t, rows, next);
-}
-
-/* The same for all strips of C's `rows` rows. */
-static void block_product(const attni_product *g, size_t row, size_t rows, size_t p, size_t depth) {
-    region next[2] = {{0}};
-    const size_t after = p + depth, more = size_min(g->k - after, DEPTH);
-    if (more > 0) {
-        next[0] = g->trans_a ? region_of(g->a + after * g->lda + row, g->lda, more, rows)
-                             : region_of(g->a + row * g->lda + after, g->lda, rows, more);
-        next[1] = g->trans_b ? region_of(g->b + after, g->ldb, g->n, more)
-                             : region_of(g->b + after * g->ldb, g->ldb, more, g->n);
-    }
-    for (size_t column = 0; column < g->n; column += STRIP)
-        strip_product(g, row, rows, column, p, depth, next);
+    strip_run(t, rows);
 }
 
 /* C = beta · C + bias */
@@ -332,5 +291,7 @@ void KERNEL(gemm)(const attni_product *product) {
         return;
     for (size_t row = 0; row < g.m; row += BLOCK_ROWS)
         for (size_t p = 0; p < g.k; p += DEPTH)
-            block_product(&g, row, size_min(g.m - row, BLOCK_ROWS), p, size_min(g.k - p, DEPTH));
+            for (size_t column = 0; column < g.n; column += STRIP)
+                strip_product(&g, row, size_min(g.m - row, BLOCK_ROWS), column, p,
+                              size_min(g.k - p, DEPTH));
 }

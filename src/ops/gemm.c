@@ -3,10 +3,8 @@
 #include "base/size.h"
 #include "kernels/kernels.h"
 #include "ops/linear_products.h"
+#include "ops/parallel.h"
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 #if defined(ATTN_WITH_ONEDNN) && !defined(ATTN_DOUBLE)
 #include <oneapi/dnnl/dnnl.h>
 #define WITH_ONEDNN
@@ -76,25 +74,26 @@ typedef struct grid {
     size_t tile_rows, tile_columns, rows, columns; /* of a tile; of the grid */
 } grid;
 
-/* Tiles of about 2^19 multiply-adds or more, at most about 32 of them. For oneDNN they are as wide
- * as may be; for the built-in kernels high where op(B) is too large for a cache, because the tiles
- * of the same columns pack the same part of B again. Depends on the shape alone. */
+/* Tiles of about 2^20 multiply-adds or more, at most about 32 of them, in powers of two down the
+ * rows, so that 2, 4 or 8 threads get equal shares. For oneDNN they are as wide as may be. They are
+ * high, most of all where op(B) is too large for a cache, because the tiles of the same columns
+ * pack the same part of B again. Depends on the shape alone. */
 static grid grid_of(const attni_product *p) {
-    const double tile_work = 1 << 19, most_tiles = 32, cached_reals = 1 << 18;
+    const double tile_work = 1 << 20, most_tiles = 32, cached_reals = 1 << 18;
     const bool library = onednn_is_better(p), cached = (double)p->k * (double)p->n <= cached_reals;
-    const size_t wide = library ? 768 : 256, strip = 64, register_rows = 6;
-    const size_t least_rows = library ? 96 : cached ? 12 : 192;
+    const size_t wide = library ? 768 : 256, strip = 64, least_rows = library || !cached ? 192 : 32;
     grid g = {0};
     if (p->m == 0 || p->n == 0)
         return g;
-    double tiles = (double)p->m * (double)p->n * (double)p->k / tile_work;
-    tiles = tiles < 1 ? 1 : tiles > most_tiles ? most_tiles : tiles;
+    const double work = (double)p->m * (double)p->n * (double)p->k;
+    const double tiles = work > most_tiles * tile_work ? most_tiles : work / tile_work;
     g.columns = tiles < 2 ? 1 : size_div_up(p->n, wide);
     g.tile_columns = size_div_up(size_div_up(p->n, g.columns), strip) * strip;
     g.columns = size_div_up(p->n, g.tile_columns);
-    g.rows = size_div_up((size_t)tiles, g.columns);
-    g.tile_rows = size_max(least_rows, size_div_up(p->m, g.rows));
-    g.tile_rows = size_div_up(g.tile_rows, register_rows) * register_rows;
+    g.rows = 1;
+    while ((double)(2 * g.rows * g.columns) <= tiles && p->m / (2 * g.rows) >= least_rows)
+        g.rows *= 2;
+    g.tile_rows = size_div_up(p->m, g.rows);
     g.rows = size_div_up(p->m, g.tile_rows);
     return g;
 }
@@ -116,46 +115,87 @@ static void run_tile(const attni_product *product, const grid *g, size_t tile) {
 /* At most GROUP products share one parallel region. */
 enum { GROUP = 16 };
 
+typedef struct group {
+    const attni_product *products;
+    size_t count;
+    grid grids[GROUP]; /* no tiles where a product continues the one before it */
+    size_t tiles;      /* of all products */
+    double work;       /* multiply-adds */
+} group;
+
 /* Whether a product adds to what the one before it leaves in C. */
 static bool continues(const attni_product *products, size_t i) {
     return i > 0 && products[i].beta != 0 && products[i].c == products[i - 1].c;
 }
 
-static void run_group(const attni_product *products, size_t count, size_t max_threads) {
-    grid grids[GROUP];
-    size_t ends[GROUP], tiles = 0; /* tiles of products 0 .. i */
-    double work = 0;
+static size_t tiles_of(const group *g, size_t i) {
+    return g->grids[i].rows * g->grids[i].columns;
+}
+
+static group group_of(const attni_product *products, size_t count) {
+    group g = {.products = products, .count = count};
     for (size_t i = 0; i < count; i++) {
-        if (!continues(products, i)) {
-            grids[i] = grid_of(&products[i]);
-            tiles += grids[i].rows * grids[i].columns;
-        }
-        ends[i] = tiles;
-        work += (double)products[i].m * (double)products[i].n * (double)products[i].k;
+        if (!continues(products, i))
+            g.grids[i] = grid_of(&products[i]);
+        g.tiles += tiles_of(&g, i);
+        g.work += (double)products[i].m * (double)products[i].n * (double)products[i].k;
     }
-#ifdef _OPENMP
-    const double region_pays = 1 << 19; /* multiply-adds */
-    size_t threads = max_threads ? max_threads : (size_t)omp_get_max_threads();
-    threads = work < region_pays || omp_in_parallel() ? 1 : size_min(threads, tiles);
-#pragma omp parallel for schedule(dynamic, 1) num_threads((int)threads) if (threads > 1)
-#else
-    (void)max_threads;
-    (void)work;
-#endif
-    for (size_t tile = 0; tile < tiles; tile++) {
-        size_t i = 0;
-        while (tile >= ends[i])
-            i++;
-        const size_t own = tile - (i > 0 ? ends[i - 1] : 0);
-        run_tile(&products[i], &grids[i], own);
-        for (size_t next = i + 1; next < count && continues(products, next); next++)
-            run_tile(&products[next], &grids[i], own);
+    return g;
+}
+
+/* A tile of product i, and what the products after it add there. */
+static void run_sum(const group *g, size_t i, size_t tile) {
+    run_tile(&g->products[i], &g->grids[i], tile);
+    for (size_t next = i + 1; next < g->count && continues(g->products, next); next++)
+        run_tile(&g->products[next], &g->grids[i], tile);
+}
+
+static void run_any(const group *g, size_t tile) {
+    size_t i = 0;
+    for (; tile >= tiles_of(g, i); i++)
+        tile -= tiles_of(g, i);
+    run_sum(g, i, tile);
+}
+
+/* The share-th of `shares` equal parts of the tiles of each product. */
+static void run_share(const group *g, size_t share, size_t shares) {
+    for (size_t i = 0; i < g->count; i++) {
+        const size_t tiles = tiles_of(g, i), turn = i % shares; /* single tiles go round */
+        for (size_t tile = (tiles * share + turn) / shares;
+             tile < (tiles * (share + 1) + turn) / shares; tile++)
+            run_sum(g, i, tile);
     }
 }
 
+/* Large tiles go to whoever is free. Small ones go where the same rows went in the last call: they
+ * are still in that core's cache, and fetching them from another one would take as long as the
+ * product. */
+static void run_group(const group *g, size_t threads) {
+    const double large = 1 << 26;
+    if (threads <= 1) {
+        run_share(g, 0, 1);
+        return;
+    }
+#ifdef _OPENMP
+    if (g->work < large) {
+#pragma omp parallel for schedule(static, 1) num_threads((int)threads)
+        for (size_t share = 0; share < threads; share++)
+            run_share(g, share, threads);
+    } else {
+#pragma omp parallel for schedule(dynamic, 1) num_threads((int)threads)
+        for (size_t tile = 0; tile < g->tiles; tile++)
+            run_any(g, tile);
+    }
+#endif
+}
+
 void attni_gemm_parallel(const attni_product *products, size_t count, size_t max_threads) {
-    for (size_t i = 0; i < count; i += GROUP)
-        run_group(products + i, size_min(count - i, GROUP), max_threads);
+    for (size_t i = 0; i < count; i += GROUP) {
+        const group g = group_of(products + i, size_min(count - i, GROUP));
+        run_group(&g, g.work < (double)PARALLEL_MIN_WORK
+                          ? 1
+                          : size_min(threads_resolve(max_threads), g.tiles));
+    }
 }
 
 void attni_column_sums_add(real *sums, const real *x, size_t rows, size_t columns,
