@@ -223,9 +223,10 @@ static inline void guarded_take(guarded *g, attn_real *to, const char *what) {
     free(g->block);
 }
 
-/* Forward and backward of the fused path, inputs and outputs in the given layout. */
-static inline void fused_run(fused_results *r, const fused_case *c, fused_layout layout,
-                             size_t threads) {
+/* Forward and backward of the fused path, inputs and outputs in the given layout. `wanted`: bit 0
+ * dquery, bit 1 dkey, bit 2 dvalue. */
+static inline void fused_run_some(fused_results *r, const fused_case *c, fused_layout layout,
+                                  size_t threads, int wanted) {
     const attn_shape *s = &c->shape;
     const size_t B = s->batch, H = s->num_heads, d = s->d_head;
     guarded q = guarded_make(c->query, layout, B, H, s->len_q, d);
@@ -250,7 +251,12 @@ static inline void fused_run(fused_results *r, const fused_case *c, fused_layout
     test_ok(attni_mask_resolve(&call.mask, &c->mask, s));
 
     attn_sdpa_saved saved = {.input = input, .output = output};
-    const attn_sdpa_grads grads = {dq.at, dk.at, dv.at, dq.strides, dk.strides, dv.strides};
+    const attn_sdpa_grads grads = {wanted & 1 ? dq.at : NULL,
+                                   wanted & 2 ? dk.at : NULL,
+                                   wanted & 4 ? dv.at : NULL,
+                                   dq.strides,
+                                   dk.strides,
+                                   dv.strides};
     attn_arena measure;
     test_ok(attn_arena_init_measuring(&measure));
     test_ok(attni_fused_forward(&call, &output, &measure, &saved));
@@ -275,6 +281,11 @@ static inline void fused_run(fused_results *r, const fused_case *c, fused_layout
     free(k.block);
     free(v.block);
     free(dout.block);
+}
+
+static inline void fused_run(fused_results *r, const fused_case *c, fused_layout layout,
+                             size_t threads) {
+    fused_run_some(r, c, layout, threads, 7);
 }
 
 /* The bound of one tensor: got against the exact one, by the measure of the narrow model. */
