@@ -35,10 +35,10 @@ enum {
     CACHE_LINE = 64,   /* scratch of two threads shares none */
 };
 
-/* Below this many multiply-adds of one product, a parallel region costs more than it brings; and so
- * many are handed to a thread at a time. */
+/* Multiply-adds of one product: below the first number a parallel region costs more than it brings;
+ * tasks below the second are small, and a thread gets at least so much. */
 static const double SERIAL_WORK = 400e3;
-static const double CHUNK_WORK = 200e3;
+static const double SMALL_WORK = 100e3;
 
 typedef struct job {
     const attni_sdpa *call;
@@ -53,7 +53,8 @@ typedef struct job {
     size_t part_q, part_k; /* tokens in each but the last */
     size_t tasks;          /* of the forward, or of a round of the backward */
     size_t round;
-    size_t slots, chunk; /* threads with scratch; tasks that a thread takes at a time */
+    size_t slots; /* threads with scratch */
+    bool small;   /* many short tasks */
     real *scratch;
     size_t scratch_size; /* reals of one slot */
 } job;
@@ -139,10 +140,19 @@ static void run_task(const job *j, size_t task, size_t slot) {
         forward_task(j, task, scratch);
 }
 
+/* Large tasks go to whoever is free. Small ones are shared out in order, so that the rows of a
+ * sample stay with the thread that projected them (ops/gemm.c does likewise): fetching them from
+ * another core's cache would take as long as the work. */
 static void run_tasks(const job *j) {
 #ifdef _OPENMP
+    if (j->slots > 1 && j->small) {
+#pragma omp parallel for num_threads((int)j->slots) schedule(static)
+        for (size_t task = 0; task < j->tasks; task++)
+            run_task(j, task, (size_t)omp_get_thread_num());
+        return;
+    }
     if (j->slots > 1) {
-#pragma omp parallel for num_threads((int)j->slots) schedule(dynamic, (int)j->chunk)
+#pragma omp parallel for num_threads((int)j->slots) schedule(dynamic, 1)
         for (size_t task = 0; task < j->tasks; task++)
             run_task(j, task, (size_t)omp_get_thread_num());
         return;
@@ -158,15 +168,17 @@ static double work_of(const attn_shape *shape) {
            (double)shape->len_k * (double)shape->d_head;
 }
 
-/* Threads and chunks; then scratch for so many threads. */
+/* How many threads; then scratch for so many. */
 static attn_status carve_scratch(job *j, attn_arena *arena) {
     const double work = work_of(&j->call->shape);
     const size_t line = CACHE_LINE / sizeof(real);
-    const double chunk = work > 0 ? CHUNK_WORK * (double)j->tasks / work : 1;
-    const size_t fair = size_max(j->tasks / 8, 1);
-    j->chunk = chunk < 1 ? 1 : chunk > (double)fair ? fair : (size_t)chunk;
-    j->slots = work < SERIAL_WORK ? 1 : size_min(size_div_up(j->tasks, j->chunk), j->call->threads);
-    j->slots = size_max(j->slots, 1);
+    const double shares = work / SMALL_WORK;
+    j->small = (double)j->tasks > shares;
+    j->slots = size_min(j->tasks, j->call->threads);
+    if (work < SERIAL_WORK || j->slots == 0)
+        j->slots = 1;
+    else if ((double)j->slots > shares)
+        j->slots = (size_t)shares;
     j->scratch_size = size_div_up(j->scratch_size, line) * line;
     size_t total;
     if (!size_mul(&total, j->slots, j->scratch_size))
