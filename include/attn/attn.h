@@ -16,6 +16,7 @@
 #include <attn/model.h>
 #include <attn/random.h>
 #include <attn/real.h>
+#include <attn/rope.h>
 #include <attn/safetensors.h>
 #include <attn/scores.h>
 #include <attn/sdpa.h>

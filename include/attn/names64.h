@@ -39,6 +39,8 @@
 #define attn_model_params_init      attn64_model_params_init
 #define attn_model_params_view      attn64_model_params_view
 #define attn_padding_from_lengths   attn64_padding_from_lengths
+#define attn_rope_backward          attn64_rope_backward
+#define attn_rope_forward           attn64_rope_forward
 #define attn_scores_backward        attn64_scores_backward
 #define attn_scores_forward         attn64_scores_forward
 #define attn_sdpa_backward          attn64_sdpa_backward

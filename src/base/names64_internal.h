@@ -30,11 +30,14 @@
 #define attni_pairs_check               attni64_pairs_check
 #define attni_reference_backward        attni64_reference_backward
 #define attni_reference_forward         attni64_reference_forward
+#define attni_rope_check                attni64_rope_check
+#define attni_rope_rotate               attni64_rope_rotate
 #define attni_scores_band_backward      attni64_scores_band_backward
 #define attni_scores_band_forward       attni64_scores_band_forward
 #define attni_shape_check               attni64_shape_check
 #define attni_softmax_row_backward      attni64_softmax_row_backward
 #define attni_softmax_row_forward       attni64_softmax_row_forward
+#define attni_tensor_check              attni64_tensor_check
 #define attni_values_band_backward      attni64_values_band_backward
 #define attni_values_band_forward       attni64_values_band_forward
 
