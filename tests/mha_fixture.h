@@ -22,6 +22,10 @@ typedef struct mha_case {
     size_t attend_rank; /* 0 = none; else a random attend mask of that rank */
     bool has_scale;
     double scale;
+    attn_rope rope;
+    double rope_base;
+    bool has_rope_position;
+    int64_t rope_position, rope_key_position;
     bool want_weights, want_lse;
     attn_kernel kernel;
     size_t max_threads;
@@ -87,6 +91,8 @@ static inline mha_run mha_setup(const mha_case *c, uint64_t seed) {
                                 .bias = true,
                                 .has_scale = c->has_scale,
                                 .scale = c->scale,
+                                .rope = c->rope,
+                                .rope_base = c->rope_base,
                                 .kernel = c->kernel,
                                 .max_threads = c->max_threads};
     run.num_params = attn_mha_num_params(&run.cfg);
@@ -110,7 +116,12 @@ static inline mha_run mha_setup(const mha_case *c, uint64_t seed) {
     run.dy = test_normal(run.size_q, 1, seed + 2);
     run.y = test_poison(run.size_q);
     run.dx_q = test_poison(run.size_q);
-    run.in = (attn_mha_input){.batch = c->batch, .len_q = c->len_q, .query = run.x_q};
+    run.in = (attn_mha_input){.batch = c->batch,
+                              .len_q = c->len_q,
+                              .query = run.x_q,
+                              .has_rope_position = c->has_rope_position,
+                              .rope_position = c->rope_position,
+                              .rope_key_position = c->rope_key_position};
     run.dx.query = run.dx_q;
     if (c->len_k) {
         run.x_k = test_normal(run.size_k, 1, seed + 3);

@@ -72,6 +72,30 @@ static inline void oracle_linear_back(double *dx, double *dw, double *db, const 
         }
 }
 
+/* Multiplies each row of a head of x (B,T,W) by its rotation, written as a matrix, or by the
+ * transpose of that. */
+static inline void oracle_turn(double *x, const mha_run *run, size_t len, int64_t position,
+                               bool transpose) {
+    const size_t W = run->d_inner, d = W / run->cfg.num_heads;
+    const double base = run->cfg.rope_base > 0 ? run->cfg.rope_base : 10000;
+    double *turned = oracle_zeros(d);
+    for (size_t row = 0; run->cfg.rope && row < run->in.batch * len * run->cfg.num_heads; row++) {
+        double *of = &x[row * d];
+        memset(turned, 0, d * sizeof *turned);
+        for (size_t m = 0; m < d / 2; m++) {
+            const size_t a = run->cfg.rope == ATTN_ROPE_HALF ? m : 2 * m;
+            const size_t b = run->cfg.rope == ATTN_ROPE_HALF ? m + d / 2 : 2 * m + 1;
+            const double angle = (double)(position + (int64_t)(row / run->cfg.num_heads % len)) /
+                                 pow(base, 2 * (double)m / (double)d);
+            const double rotation[2][2] = {{cos(angle), -sin(angle)}, {sin(angle), cos(angle)}};
+            turned[a] = rotation[0][0] * of[a] + rotation[transpose][!transpose] * of[b];
+            turned[b] = rotation[!transpose][transpose] * of[a] + rotation[1][1] * of[b];
+        }
+        memcpy(of, turned, d * sizeof *of);
+    }
+    free(turned);
+}
+
 static inline double *oracle_widen(const attn_real *x, size_t n) {
     double *wide = oracle_zeros(n);
     for (size_t i = 0; i < n; i++)
@@ -93,6 +117,10 @@ static inline mha_oracle mha_oracle_run(const mha_run *run) {
     double *q = oracle_linear(x_q, w->wq, w->bq, B * Lq, D, W);
     double *k = oracle_linear(x_k, w->wk, w->bk, B * Lk, D, W);
     double *v = oracle_linear(x_v, w->wv, w->bv, B * Lk, D, W);
+    const int64_t position =
+        run->in.has_rope_position ? run->in.rope_position : (int64_t)Lk - (int64_t)Lq;
+    oracle_turn(q, run, Lq, position, false);
+    oracle_turn(k, run, Lk, run->in.rope_key_position, false);
     double *o = oracle_zeros(B * Lq * W), *p = oracle_zeros(B * H * Lq * Lk);
     double *lse = oracle_zeros(B * H * Lq);
     for (size_t b = 0; b < B; b++)
@@ -150,6 +178,8 @@ static inline mha_oracle mha_oracle_run(const mha_run *run) {
                     }
                 }
             }
+    oracle_turn(dq, run, Lq, position, true);
+    oracle_turn(dk, run, Lk, run->in.rope_key_position, true);
     double *dx_q = oracle_zeros(run->size_q), *dx_k = oracle_zeros(run->size_k);
     double *dx_v = oracle_zeros(run->size_k);
     oracle_linear_back(dx_q, dwq, w->bq ? dbq : NULL, dq, x_q, w->wq, B * Lq, D, W);

@@ -22,6 +22,12 @@ static const mha_case cases[] = {
     {"no bk and bo", SIZES(2, 4, 0, 6, 2, 0), .without = NO_BK | NO_BO},
     {"scale 0.9", SIZES(2, 4, 0, 6, 2, 0), .has_scale = true, .scale = 0.9},
     {"scale -1.2", SIZES(2, 4, 0, 6, 2, 0), .has_scale = true, .scale = -1.2},
+    {"rope, interleaved", SIZES(2, 4, 0, 4, 2, 0), .rope = ATTN_ROPE_INTERLEAVED, .causal = true},
+    {"rope, half", SIZES(2, 3, 0, 6, 2, 4), .rope = ATTN_ROPE_HALF, .padded = 1},
+    {"rope, half, positions", SIZES(1, 3, 4, 4, 2, 0), .rope = ATTN_ROPE_HALF, .rope_base = 20,
+     .has_rope_position = true, .rope_position = -2, .rope_key_position = 5},
+    {"rope, interleaved, more keys", SIZES(2, 2, 4, 4, 2, 0), .rope = ATTN_ROPE_INTERLEAVED,
+     .causal = true, .without = NO_BK},
 };
 enum { NUM_CASES = sizeof cases / sizeof *cases };
 

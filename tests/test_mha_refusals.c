@@ -85,6 +85,15 @@ static void nan_scale(mha_run *run) {
 static void odd_kernel(mha_run *run) {
     run->cfg.kernel = (attn_kernel)17;
 }
+static void far_queries(mha_run *run) {
+    run->cfg.rope = ATTN_ROPE_HALF;
+    run->in.has_rope_position = true;
+    run->in.rope_position = INT64_MAX - 1;
+}
+static void far_keys(mha_run *run) {
+    run->cfg.rope = ATTN_ROPE_HALF;
+    run->in.rope_key_position = INT64_MAX - 2;
+}
 static void no_wq(mha_run *run) {
     run->w.wq = NULL;
 }
@@ -143,6 +152,10 @@ static const struct {
      "num_heads 3 does not divide d_model 8", false},
     {"scale NaN", &self_case, nan_scale, ATTN_ERROR_ARGUMENT, "scale nan", false},
     {"kernel 17", &self_case, odd_kernel, ATTN_ERROR_ARGUMENT, "17", false},
+    {"query positions wrap", &self_case, far_queries, ATTN_ERROR_OVERFLOW, "queries: rope position",
+     false},
+    {"key positions wrap", &cross_case, far_keys, ATTN_ERROR_OVERFLOW, "keys: rope position",
+     false},
     {"no wq", &self_case, no_wq, ATTN_ERROR_ARGUMENT, "params.wq", true},
     {"no wk", &self_case, no_wk, ATTN_ERROR_ARGUMENT, "params.wk", true},
     {"no wv", &self_case, no_wv, ATTN_ERROR_ARGUMENT, "params.wv", true},

@@ -19,6 +19,15 @@ static const struct setup {
       .scale = 1.5,
       .kernel = ATTN_KERNEL_REFERENCE},
      4},
+    {{.vocab = 5,
+      .context = 6,
+      .d_model = 8,
+      .num_heads = 2,
+      .num_layers = 2,
+      .bias = true,
+      .rope = ATTN_ROPE_HALF,
+      .rope_base = 30},
+     5},
     {{.vocab = 3, .context = 4, .d_model = 4, .num_heads = 1, .num_layers = 0, .bias = true}, 4},
     {{.vocab = 1, .context = 1, .d_model = 1, .num_heads = 1, .num_layers = 1, .bias = true}, 1},
 };
@@ -397,6 +406,8 @@ START_TEST(bad_configurations) {
           .has_scale = true,
           .scale = INFINITY},
          ATTN_ERROR_ARGUMENT},
+        {{.vocab = 4, .context = 4, .d_model = 3, .num_heads = 1, .rope = ATTN_ROPE_HALF},
+         ATTN_ERROR_SHAPE},
     };
     attn_real block[64];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

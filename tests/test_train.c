@@ -88,6 +88,7 @@ START_TEST(wrong_command_lines) {
         {"--momentum=1", "momentum", "below 1"},
         {"--seed=-1", "seed", "-1"},
         {"--kernel=magic", "kernel", "magic"},
+        {"--rope=full", "rope", "full"},
         {"--plot-layer=2", "plot-layer", "2"},
         {"--data=x.txt", "data", "text"},
         {"--context=8", "context", "text"},
@@ -97,6 +98,7 @@ START_TEST(wrong_command_lines) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         command_refused(ATTN("train", wrong[i][0]), 2, wrong[i][1], wrong[i][2]);
     command_refused(ATTN("train", "--task=text", "--data=x", "--length=3"), 2, "length", "copy");
+    command_refused(ATTN("train", "--rope=half", "--d-head=3"), 2, "rope half", "3 is odd");
 }
 END_TEST
 
@@ -243,6 +245,18 @@ START_TEST(parameters_are_saved_and_loaded) {
     command_free(&run);
     run = ATTN(TINY, "--steps=1", "--heads=4", in_scratch("--load=%s", "model"));
     expect(&run, 1, "heads");
+    command_free(&run);
+    run = ATTN(TINY, "--steps=1", "--rope=half", in_scratch("--load=%s", "model"));
+    expect(&run, 1, "made with --rope none, not half");
+    command_free(&run);
+    run = ATTN(TINY, "--steps=1", "--rope=half", in_scratch("--save=%s", "turned"));
+    expect(&run, 0, "");
+    command_free(&run);
+    run = ATTN(TINY, "--steps=1", "--rope=half", in_scratch("--load=%s", "turned"));
+    expect(&run, 0, "");
+    command_free(&run);
+    run = ATTN(TINY, "--steps=1", "--rope=interleaved", in_scratch("--load=%s", "turned"));
+    expect(&run, 1, "made with --rope half, not interleaved");
     command_free(&run);
     run = ATTN(TINY, "--steps=1", "--layers=2", in_scratch("--load=%s", "model"));
     expect(&run, 1, "layers.1.");

@@ -32,6 +32,7 @@ typedef struct train_options {
     double embedding;          /* deviation of the initial embeddings */
     bool decay, scale;         /* learning rate falls linearly to 0; scores times 1/sqrt(d_head) */
     size_t threads;
+    int rope;   /* attn_rope */
     int kernel; /* attn_kernel */
     const char *log, *plots, *save, *load;
     size_t plot_layer; /* from 1; 0 = the last */
@@ -43,6 +44,7 @@ train_options train_defaults(int task);
 /* False: return *status. */
 bool train_parse(train_options *options, int argc, char **argv, int *status);
 const char *train_task_name(int task);
+const char *train_rope_name(int rope);
 
 /* ---- tasks ---- */
 

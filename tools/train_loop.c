@@ -42,6 +42,7 @@ static attn_model_config model_of(const train_options *o, const train_task *task
                                .bias = true,
                                .has_scale = !o->scale,
                                .scale = 1,
+                               .rope = (attn_rope)o->rope,
                                .kernel = (attn_kernel)o->kernel,
                                .max_threads = o->threads};
 }

@@ -4,10 +4,15 @@
 #include "options.h"
 
 static const char *const tasks[] = {"copy", "reverse", "text", NULL};
+static const char *const ropes[] = {"none", "interleaved", "half", NULL}; /* by attn_rope */
 static const char *const kernels[] = {"auto", "reference", "fused", NULL};
 
 const char *train_task_name(int task) {
     return tasks[task];
+}
+
+const char *train_rope_name(int rope) {
+    return ropes[rope];
 }
 
 train_options train_defaults(int task) {
@@ -113,6 +118,7 @@ static bool parse(train_options *o, given *g, int argc, char **argv, int *status
         number("embedding", &o->embedding, 1e3, "deviation of the initial embeddings"),
         flag("decay", &o->decay, "let the learning rate fall linearly to 0"),
         flag("scale", &o->scale, "scale the scores by 1/sqrt(head width)"),
+        choice("rope", &o->rope, ropes, "rotary positions, by their pairs"),
         choice("kernel", &o->kernel, kernels, "path of the attention"),
         shown(size("threads", &o->threads, 1, 1024, NULL, "threads"), "as many as pay"),
         file("log", &o->log, "FILE", "loss and accuracy of every step, as CSV"),
@@ -146,6 +152,10 @@ static int check(const train_options *o, const given *g) {
     if (o->d_head == 0 && o->d_model % o->heads != 0)
         return tool_usage_error("--heads %zu does not divide --d-model %zu (see --d-head)",
                                 o->heads, o->d_model);
+    size_t d_head = o->d_head ? o->d_head : o->d_model / o->heads;
+    if (o->rope != ATTN_ROPE_NONE && d_head % 2 != 0)
+        return tool_usage_error("--rope %s turns pairs, but a head of width %zu is odd",
+                                ropes[o->rope], d_head);
     if (o->momentum >= 1)
         return tool_usage_error("--momentum: %g must be below 1", o->momentum);
     if (o->plot_layer > o->layers)

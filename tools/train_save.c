@@ -72,8 +72,9 @@ int train_save(const train_run *run, const char *path) {
                                    .data = parts[i].data};
     char heads[32];
     snprintf(heads, sizeof heads, "%zu", run->model.num_heads);
-    const attn_metadata metadata[] = {{"num_heads", heads}};
-    attn_status status = attn_safetensors_save(path, tensors, count, metadata, 1);
+    const attn_metadata metadata[] = {{"num_heads", heads},
+                                      {"rope", train_rope_name((int)run->model.rope)}};
+    attn_status status = attn_safetensors_save(path, tensors, count, metadata, 2);
     free(tensors);
     free(parts);
     return status == ATTN_OK ? TOOL_OK : tool_fail("%s", attn_error_message());
@@ -97,6 +98,11 @@ int train_load(train_run *run, const char *path) {
         saved_heads != run->model.num_heads)
         status =
             tool_fail("%s: made with %llu heads, not %zu", path, saved_heads, run->model.num_heads);
+    const char *rope = attn_safetensors_metadata(&file, "rope");
+    const char *own_rope = train_rope_name((int)run->model.rope);
+    if (status == TOOL_OK && strcmp(rope ? rope : "none", own_rope) != 0)
+        status =
+            tool_fail("%s: made with --rope %.20s, not %s", path, rope ? rope : "none", own_rope);
     free(parts);
     attn_safetensors_close(&file);
     return status;

@@ -12,6 +12,7 @@
  *
  *     q = x_q Wqᵀ + bq   k = x_k Wkᵀ + bk   v = x_v Wvᵀ + bv      (B,L,D)     -> (B,L,H·d)
  *     split into heads                                            (B,L,H·d)   -> (B,H,L,d)
+ *     with rope: every q and k turned by its position (rope.h)    (B,H,L,d)
  *     S = scale·q kᵀ, masks, P = softmax(S), O = P v              (B,H,Lq,d) from (B,H,Lq,Lk)
  *     merge heads                                                 (B,H,Lq,d)  -> (B,Lq,H·d)
  *     y = O Woᵀ + bo                                              (B,Lq,H·d)  -> (B,Lq,D)
@@ -21,6 +22,7 @@
 #ifndef ATTN_MHA_H
 #define ATTN_MHA_H
 
+#include <attn/rope.h>
 #include <attn/sdpa.h>
 
 #ifdef __cplusplus
@@ -34,6 +36,8 @@ typedef struct attn_mha_config {
     bool bias;        /* biases bq, bk, bv, bo in the parameter block */
     bool has_scale;   /* false: scale = 1/sqrt(d) */
     double scale;
+    attn_rope rope;   /* rotary positions of queries and keys; d must then be even */
+    double rope_base; /* 0 = 10000 */
     attn_kernel kernel;
     size_t max_threads; /* 0 = as many as OpenMP would use */
 } attn_mha_config;
@@ -58,14 +62,17 @@ typedef struct attn_mha_input {
     const attn_real *key;   /* (B, Lk, D); key and value both NULL = self-attention */
     const attn_real *value; /* (B, Lk, D) */
     attn_mask mask;
-    attn_real *weights; /* output, or NULL: attention weights (B,H,Lq,Lk) */
-    attn_real *lse;     /* output, or NULL: log-sum-exp of each row's scores (B,H,Lq) */
+    bool has_rope_position; /* false: rope_position = Lk - Lq, the last query is at the last key */
+    int64_t rope_position;  /* of query 0; may be negative */
+    int64_t rope_key_position; /* of key 0 */
+    attn_real *weights;        /* output, or NULL: attention weights (B,H,Lq,Lk) */
+    attn_real *lse;            /* output, or NULL: log-sum-exp of each row's scores (B,H,Lq) */
 } attn_mha_input;
 
 /* What the forward kept for the backward, in the arena. */
 typedef struct attn_mha_saved {
     attn_mha_input input;
-    attn_real *q, *k, *v; /* projected queries, keys, values */
+    attn_real *q, *k, *v; /* projected queries, keys, values; q and k turned, with rope */
     attn_real *context;   /* O, before the output projection */
     attn_sdpa_saved core;
 } attn_mha_saved;
@@ -76,7 +83,8 @@ typedef struct attn_mha_input_grads {
     attn_real *query, *key, *value;
 } attn_mha_input_grads;
 
-/* Checks a configuration: sizes at least 1, heads that divide, a finite scale, no overflow. */
+/* Checks a configuration: sizes at least 1, heads that divide, a finite scale, with rope an even
+ * d_head and a base above 0, no overflow. */
 ATTN_API attn_status attn_mha_config_check(const attn_mha_config *config);
 
 /* d_head, resolved; 0 for an invalid configuration. */

@@ -37,6 +37,8 @@ typedef struct attn_model_config {
     bool bias;         /* biases in the layers and in the output head */
     bool has_scale;    /* false: scores are scaled by 1/sqrt(d) */
     double scale;
+    attn_rope rope;   /* rotary positions in the layers, beside the position embeddings */
+    double rope_base; /* 0 = 10000 */
     attn_kernel kernel;
     size_t max_threads; /* 0 = as many as OpenMP would use */
 } attn_model_config;

@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "base/real.h"
 #include "base/size.h"
+#include "ops/rope.h"
 
 #include <math.h>
 
@@ -33,6 +34,9 @@ static attn_status resolve(const attn_mha_config *config, size_t *d_head, size_t
     if ((unsigned)config->kernel > ATTN_KERNEL_FUSED)
         return attni_fail(ATTN_ERROR_ARGUMENT, "kernel: %d is no kernel", (int)config->kernel);
     size_t width = config->d_head ? config->d_head : d_model / num_heads, count;
+    const attn_rope_config rope = {config->rope, config->rope_base, 0};
+    if (config->rope != ATTN_ROPE_NONE)
+        ATTNI_TRY(attni_rope_check("attn_mha", &rope, 0, width));
     if (!size_mul(&d_inner, num_heads, width) || !count_params(&count, config, d_inner))
         return attni_fail(ATTN_ERROR_OVERFLOW,
                           "d_model %zu, num_heads %zu, d_head %zu: the parameters' size overflows",

@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "base/size.h"
 #include "ops/linear_products.h"
+#include "ops/rope.h"
 
 /* Carves n reals. A measuring arena has no addresses: *array is then not NULL, but never followed,
  * so that what follows cannot take it for an array that is not wanted. */
@@ -27,12 +28,29 @@ static attn_sdpa_input core_input(const attni_mha *call, const attn_mha_saved *s
                              .mask = saved->input.mask};
 }
 
+/* Turns queries and keys (B,L,H,d), or their gradients back, in place; either may be NULL. Both
+ * paths of the core then see turned rows and need to know nothing of it. */
+static void turn(const attni_mha *call, real *q, real *k, bool back) {
+    const attn_shape *s = &call->shape;
+    const attn_strides strides_q = attn_strides_bthd(s->len_q, s->num_heads, s->d_head);
+    const attn_strides strides_k = attn_strides_bthd(s->len_k, s->num_heads, s->d_head);
+    if (call->rope_q.pairing == ATTN_ROPE_NONE)
+        return;
+    if (q)
+        attni_rope_rotate(q, q, &strides_q, &call->rope_q, s, s->len_q, back,
+                          call->core.max_threads);
+    if (k)
+        attni_rope_rotate(k, k, &strides_k, &call->rope_k, s, s->len_k, back,
+                          call->core.max_threads);
+}
+
 /*
  * Forward, with x_k = x_v = x_q in self-attention:
  *
  *     q = x_q Wqᵀ + bq      (B,Lq,D) (D,H·d) -> (B,Lq,H·d)  =  (B,Lq,H,d)
  *     k = x_k Wkᵀ + bk      (B,Lk,D) (D,H·d) -> (B,Lk,H·d)  =  (B,Lk,H,d)
  *     v = x_v Wvᵀ + bv      (B,Lk,D) (D,H·d) -> (B,Lk,H·d)  =  (B,Lk,H,d)
+ *     q, k turned by their positions, with rope
  *     O = core(q, k, v)     per head (Lq,d), (Lk,d), (Lk,d)  -> (B,Lq,H,d)  =  (B,Lq,H·d)
  *     y = O Woᵀ + bo        (B,Lq,H·d) (H·d,D) -> (B,Lq,D)
  */
@@ -56,6 +74,7 @@ static attn_status forward(const attni_mha *call, const attn_mha_params *w,
             linear_product_y(saved->v, x_v, w->wv, w->bv, rows_k, d_in, d),
         };
         attni_gemm_parallel(projections, 3, threads);
+        turn(call, saved->q, saved->k, false);
     }
 
     attn_sdpa_input in = core_input(call, saved);
@@ -78,6 +97,7 @@ static attn_status forward(const attni_mha *call, const attn_mha_params *w,
  *     dO   = dY Wo          (B,Lq,D) (D,H·d) -> (B,Lq,H·d)
  *     dWo += dYᵀ O          dbo += sum of dY
  *     dq, dk, dv = core's backward of dO, each shaped like q, k, v
+ *     dq, dk turned back by the same angles, with rope
  *     dWq += dqᵀ x_q        dbq += sum of dq        dx_q = dq Wq      (B,Lq,H·d) (H·d,D)
  *     dWk += dkᵀ x_k        dbk += sum of dk        dx_k = dk Wk
  *     dWv += dvᵀ x_v        dbv += sum of dv        dx_v = dv Wv
@@ -154,8 +174,10 @@ static attn_status backward(const attni_mha *call, const attn_mha_params *w,
         output_backward(call, w, saved, dy, dw, dcontext);
     ATTNI_TRY(attn_sdpa_backward(&call->core, &saved->core, dcontext,
                                  &saved->core.output.context_strides, &grads, arena));
-    if (!arena->measuring)
+    if (!arena->measuring) {
+        turn(call, grads.query, grads.key, true);
         projections_backward(call, w, saved, &grads, dw, dx);
+    }
     return ATTN_OK;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/fail.h"
 #include "base/size.h"
+#include "ops/rope.h"
 
 /* The bytes of every array of the call can be counted. */
 static bool sizes_fit(const attni_mha *call, const attn_mha_input *input) {
@@ -13,6 +14,21 @@ static bool sizes_fit(const attni_mha *call, const attn_mha_input *input) {
            (!input->weights ||
             size_product(&bytes,
                          (size_t[]){s->batch, s->num_heads, s->len_q, s->len_k, sizeof(real)}, 5));
+}
+
+/* Positions count from those of query 0 and key 0. A size beyond int64_t is one of a call without
+ * samples, which turns nothing. */
+static attn_status resolve_rope(attni_mha *call, const attn_mha_config *config,
+                                const attn_mha_input *input) {
+    const attn_shape *s = &call->shape;
+    call->rope_q = call->rope_k = (attn_rope_config){config->rope, config->rope_base, 0};
+    call->rope_q.position =
+        input->has_rope_position ? input->rope_position : (int64_t)(s->len_k - s->len_q);
+    call->rope_k.position = input->rope_key_position;
+    if (config->rope == ATTN_ROPE_NONE || s->batch == 0)
+        return ATTN_OK;
+    ATTNI_TRY(attni_rope_check("attn_mha: queries", &call->rope_q, s->len_q, s->d_head));
+    return attni_rope_check("attn_mha: keys", &call->rope_k, s->len_k, s->d_head);
 }
 
 attn_status attni_mha_resolve(attni_mha *call, const attn_mha_config *config,
@@ -49,7 +65,7 @@ attn_status attni_mha_resolve(attni_mha *call, const attn_mha_config *config,
                           config->num_heads, d_head);
     call->rows_q = call->shape.batch * call->shape.len_q;
     call->rows_k = call->shape.batch * call->shape.len_k;
-    return ATTN_OK;
+    return resolve_rope(call, config, input);
 }
 
 static attn_status require(const void *pointer, const char *name) {

@@ -23,6 +23,8 @@ attn_mha_config attn_model_layer_config(const attn_model_config *config) {
     layer.bias = config->bias;
     layer.has_scale = config->has_scale;
     layer.scale = config->scale;
+    layer.rope = config->rope;
+    layer.rope_base = config->rope_base;
     layer.kernel = config->kernel;
     layer.max_threads = config->max_threads;
     return layer;
