@@ -27,7 +27,10 @@ enum {
     STRIP = TILE_VECTORS * VLEN,
     DEPTH = VBYTES == 64 ? 128 : 256, /* a packed strip has at most 32 KiB */
     BLOCK_ROWS = VBYTES == 64 ? 1536 / sizeof(real) : 768 / sizeof(real),
-    CACHE_LINE = 64
+    CACHE_LINE = 64,
+    /* A transposed A is read across its rows, in double a cache line for every step of a tile: too
+     * many to wait for. In float it costs as much as it brings. */
+    FETCH_AHEAD = sizeof(real) > 4
 };
 
 /* One tile: C = alpha · A B + gamma · addend. Element (i,p) of A is a[i·a_row + p·a_step]. */
@@ -36,6 +39,7 @@ typedef struct tile {
     size_t c_row;
     const real *a;
     size_t a_row, a_step;
+    size_t ahead; /* what the next depth reads is fetched from so far behind a; 0 = not */
     const real *b;
     size_t b_row;
     size_t depth;
@@ -92,7 +96,10 @@ VINLINE void tile_compute(const tile *t, size_t rows, size_t vectors) {
         for (size_t j = 0; j < vectors * VLEN; j += CACHE_LINE / sizeof(real))
             __builtin_prefetch(t->c + i * t->c_row + j, 1);
     }
+    const size_t ahead = t->ahead;
     for (size_t p = t->depth; p > 0; p--, a += a_step, b += b_row) {
+        if (FETCH_AHEAD && ahead > 0)
+            __builtin_prefetch(a + ahead);
         vreal row[TILE_VECTORS];
 #pragma GCC unroll 4
         for (size_t j = 0; j < vectors; j++)
@@ -246,6 +253,7 @@ static void strip_product(const attni_product *g, size_t row, size_t rows, size_
               .a = g->trans_a ? g->a + p * g->lda + row : g->a + row * g->lda + p,
               .a_row = g->trans_a ? 1 : g->lda,
               .a_step = g->trans_a ? g->lda : 1,
+              .ahead = g->trans_a && p + depth < g->k ? g->lda * DEPTH : 0,
               .b = packed,
               .b_row = width,
               .depth = depth,
