@@ -118,14 +118,21 @@ enum { GROUP = 16 };
 typedef struct group {
     const attni_product *products;
     size_t count;
-    grid grids[GROUP]; /* no tiles where a product continues the one before it */
+    grid grids[GROUP]; /* no tiles where a product follows the one before it, tile by tile */
     size_t tiles;      /* of all products */
     double work;       /* multiply-adds */
 } group;
 
-/* Whether a product adds to what the one before it leaves in C. */
-static bool continues(const attni_product *products, size_t i) {
-    return i > 0 && products[i].beta != 0 && products[i].c == products[i - 1].c;
+/* Whether a product adds to what the one before it leaves in C, or reads the same part of A, which
+ * is then still in the cache. */
+static bool follows(const attni_product *products, size_t i) {
+    if (i == 0)
+        return false;
+    const attni_product *p = &products[i], *before = &products[i - 1];
+    const bool same_sum = p->beta != 0 && p->c == before->c;
+    const bool same_a = p->a == before->a && p->lda == before->lda && p->trans_a == before->trans_a;
+    return same_sum || (same_a && p->trans_b == before->trans_b && p->m == before->m &&
+                        p->n == before->n && p->k == before->k);
 }
 
 static size_t tiles_of(const group *g, size_t i) {
@@ -135,7 +142,7 @@ static size_t tiles_of(const group *g, size_t i) {
 static group group_of(const attni_product *products, size_t count) {
     group g = {.products = products, .count = count};
     for (size_t i = 0; i < count; i++) {
-        if (!continues(products, i))
+        if (!follows(products, i))
             g.grids[i] = grid_of(&products[i]);
         g.tiles += tiles_of(&g, i);
         g.work += (double)products[i].m * (double)products[i].n * (double)products[i].k;
@@ -143,10 +150,10 @@ static group group_of(const attni_product *products, size_t count) {
     return g;
 }
 
-/* A tile of product i, and what the products after it add there. */
-static void run_sum(const group *g, size_t i, size_t tile) {
+/* A tile of product i, and the same tile of those that follow it. */
+static void run_chain(const group *g, size_t i, size_t tile) {
     run_tile(&g->products[i], &g->grids[i], tile);
-    for (size_t next = i + 1; next < g->count && continues(g->products, next); next++)
+    for (size_t next = i + 1; next < g->count && follows(g->products, next); next++)
         run_tile(&g->products[next], &g->grids[i], tile);
 }
 
@@ -154,7 +161,7 @@ static void run_any(const group *g, size_t tile) {
     size_t i = 0;
     for (; tile >= tiles_of(g, i); i++)
         tile -= tiles_of(g, i);
-    run_sum(g, i, tile);
+    run_chain(g, i, tile);
 }
 
 /* The share-th of `shares` equal parts of the tiles of each product. */
@@ -163,7 +170,7 @@ static void run_share(const group *g, size_t share, size_t shares) {
         const size_t tiles = tiles_of(g, i), turn = i % shares; /* single tiles go round */
         for (size_t tile = (tiles * share + turn) / shares;
              tile < (tiles * (share + 1) + turn) / shares; tile++)
-            run_sum(g, i, tile);
+            run_chain(g, i, tile);
     }
 }
 
