@@ -17,6 +17,10 @@ from compare import read_tensors  # noqa: E402
 SIZES = {"F32": 4, "F64": 8, "U8": 1, "BOOL": 1, "I64": 8}
 B, LQ, LK, H, D = 2, 3, 4, 2, 6
 
+# pairs turned, queries and keys from positions of their own
+TURNED = {"num_heads": "1", "rope": "half", "rope_base": "30", "rope_position": "4",
+          "rope_key_position": "-2"}
+
 # settings, and a word of the refusal
 SETTINGS = [
     ({"num_heads": None}, "num_heads is missing"),
@@ -136,7 +140,7 @@ def write(path, settings, tensors):
         f.write(struct.pack("<Q", len(text)) + text + data)
 
 
-def self_differs(program, workdir, core):
+def self_differs(program, workdir, core, settings):
     """One input as query alone, and as query, key and value: how the results differ."""
     x = [((i * 29) % 83 - 40) / 50 for i in range(B * LQ * D)]
     same = ("F64", [B, LQ, D], x)
@@ -146,7 +150,7 @@ def self_differs(program, workdir, core):
         tensors = dict(parts, query=same, key=same if cross else None,
                        value=same if cross else None)
         case, result = os.path.join(workdir, "case"), os.path.join(workdir, "result")
-        write(case, {"causal": "true"}, tensors)
+        write(case, dict(settings, causal="true"), tensors)
         done = subprocess.run([program, "eval", case, "-o", result], capture_output=True, text=True)
         if done.returncode != 0:
             return done.stderr.strip()
@@ -164,6 +168,27 @@ def self_differs(program, workdir, core):
     if not max(map(abs, alone["grad_query"])) > 0.1:
         return "the gradients are all but zero"
     return None
+
+
+def core_differs(program, workdir):
+    """The core alone and between projections that change nothing, with turned pairs."""
+    unit = ("F64", [D, D], [float(i % (D + 1) == 0) for i in range(D * D)])
+    results = []
+    for names in ({"wq": None, "wk": None, "wv": None, "wo": None},
+                  {"wq": unit, "wk": unit, "wv": unit, "wo": unit}):
+        case, result = os.path.join(workdir, "case"), os.path.join(workdir, "result")
+        write(case, TURNED, dict(names, bq=None, bo=None))
+        done = subprocess.run([program, "eval", case, "-o", result], capture_output=True, text=True)
+        if done.returncode != 0:
+            return done.stderr.strip()
+        results.append({name: list(t[2]) for name, t in read_tensors(result).items()})
+        os.remove(result)
+    core, layer = results
+    for name in core:
+        worst = max(abs(a - b) for a, b in zip(core[name], layer[name]))
+        if not worst < 1e-13:
+            return "%s differs by %g" % (name, worst)
+    return None if len(core) == 5 else "tensors %s" % sorted(core)
 
 
 def main():
@@ -185,10 +210,16 @@ def main():
     with tempfile.TemporaryDirectory() as workdir:
         case = os.path.join(workdir, "case")
         for core in (False, True):
-            difference = self_differs(program, workdir, core)
-            if difference:
-                failed += 1
-                print("FAIL self-attention%s: %s" % (", core only" if core else "", difference))
+            for settings in ({}, TURNED):
+                difference = self_differs(program, workdir, core, settings)
+                if difference:
+                    failed += 1
+                    print("FAIL self-attention%s %s: %s"
+                          % (", core only" if core else "", settings, difference))
+        difference = core_differs(program, workdir)
+        if difference:
+            failed += 1
+            print("FAIL core and layer: %s" % difference)
         write(case, {}, {})
         check("valid", ["case", "-o", "result"], 0, "", ["case", "result"])
         os.remove(os.path.join(workdir, "result"))
@@ -211,7 +242,7 @@ def main():
         os.close(pipe)
         check("no folder", ["case", "-o", "no/result"], 1, "no/result", ["case"])
         check("onto a folder", ["case", "-o", "."], 1, "write .", ["case"])
-    print("%d of %d failed" % (failed, len(SETTINGS) + len(TENSORS) + 12))
+    print("%d of %d failed" % (failed, len(SETTINGS) + len(TENSORS) + 15))
     return failed > 0
 
 

@@ -7,10 +7,9 @@
 
 #include "names64_tools.h"
 
+#include <attn/rope.h>
 #include <attn/safetensors.h>
 #include <attn/sdpa.h>
-
-typedef enum eval_rope { EVAL_ROPE_NONE, EVAL_ROPE_INTERLEAVED, EVAL_ROPE_HALF } eval_rope;
 
 /* A valid case: every shape and every setting fits the others. Tensors that are absent are NULL. */
 typedef struct eval_case {
@@ -28,8 +27,9 @@ typedef struct eval_case {
     bool causal, causal_auto, has_scale, alibi, weights;
     int64_t causal_offset, window_left, window_right; /* windows: -1 = no limit */
     double scale, softcap;
-    eval_rope rope;
+    attn_rope rope;
     double rope_base;
+    bool has_rope_position;
     int64_t rope_position, rope_key_position;
     attn_kernel kernel;
 } eval_case;

@@ -145,10 +145,11 @@ static int read_scores(eval_case *c) {
 
 static int read_rope(eval_case *c) {
     static const char *const ropes[] = {"none", "interleaved", "half", NULL};
-    size_t rope = EVAL_ROPE_NONE;
+    size_t rope = ATTN_ROPE_NONE;
     c->rope_base = 10000;
     int status = get_choice(c, "rope", ropes, &rope);
-    c->rope = (eval_rope)rope;
+    c->rope = (attn_rope)rope;
+    c->has_rope_position = attn_safetensors_metadata(&c->file, "rope_position") != NULL;
     if (status == TOOL_OK)
         status = get_number(c, "rope_base", &c->rope_base);
     if (status == TOOL_OK && !(c->rope_base > 0))
@@ -249,7 +250,7 @@ static int read_widths(eval_case *c) {
         return refuse(c, "%s %zu is not a multiple of num_heads %zu",
                       all ? "rows of wq:" : "width of query:", inner, heads);
     c->shape.d_head = inner / heads;
-    if (c->rope != EVAL_ROPE_NONE && c->shape.d_head % 2 != 0)
+    if (c->rope != ATTN_ROPE_NONE && c->shape.d_head % 2 != 0)
         return refuse(c, "rope turns pairs, but the head width %zu is odd", c->shape.d_head);
     if (none && !c->key && c->num_kv_heads != heads)
         return refuse(c, "self-attention without projections needs num_kv_heads = num_heads");
@@ -339,7 +340,6 @@ static int check_features(const eval_case *c) {
                           : c->window_right >= 0                ? "sliding windows (window_right)"
                           : c->softcap > 0                      ? "softcap"
                           : c->alibi                            ? "ALiBi (alibi)"
-                          : c->rope != EVAL_ROPE_NONE           ? "rotary positions (rope)"
                           : c->attn_bias                        ? "additive biases (attn_bias)"
                           : c->sinks                            ? "attention sinks (sinks)"
                                                                 : NULL;

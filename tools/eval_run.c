@@ -107,6 +107,8 @@ static attn_status run_layer(const eval_case *c, const arrays *a, result *r) {
                                     .d_head = c->shape.d_head,
                                     .has_scale = c->has_scale,
                                     .scale = c->scale,
+                                    .rope = c->rope,
+                                    .rope_base = c->rope_base,
                                     .kernel = c->kernel};
     const attn_mha_params w = {copy(c->wq), copy(c->wk), copy(c->wv), copy(c->wo),
                                copy(c->bq), copy(c->bk), copy(c->bv), copy(c->bo)};
@@ -122,6 +124,9 @@ static attn_status run_layer(const eval_case *c, const arrays *a, result *r) {
                                .key = a->key,
                                .value = a->value,
                                .mask = mask_of(c),
+                               .has_rope_position = c->has_rope_position,
+                               .rope_position = c->rope_position,
+                               .rope_key_position = c->rope_key_position,
                                .weights = a->weights,
                                .lse = a->lse};
     const attn_mha_input_grads dx = {a->grad_query, a->grad_key, a->grad_value};
@@ -150,16 +155,42 @@ static void add_self_gradients(const eval_case *c, const arrays *a, const attn_r
         a->grad_query[i] += dkey[i] + dvalue[i];
 }
 
+/* What the layer does between projection and core. */
+typedef attn_status rotate(attn_real *, const attn_real *, const attn_strides *,
+                           const attn_rope_config *, size_t, size_t, size_t, size_t);
+
+/* Turns queries and keys forward, or their gradients back, in place. */
+static attn_status turn(const eval_case *c, rotate *way, attn_real *query, attn_real *key) {
+    const attn_shape *s = &c->shape;
+    const attn_strides query_strides = attn_strides_bthd(s->len_q, s->num_heads, s->d_head);
+    const attn_strides key_strides = attn_strides_bthd(s->len_k, c->num_kv_heads, s->d_head);
+    attn_rope_config rope = {c->rope, c->rope_base, c->rope_position};
+    if (c->rope == ATTN_ROPE_NONE)
+        return ATTN_OK;
+    if (!c->has_rope_position)
+        rope.position = (int64_t)s->len_k - (int64_t)s->len_q;
+    attn_status status =
+        way(query, query, &query_strides, &rope, s->batch, s->num_heads, s->len_q, s->d_head);
+    rope.position = c->rope_key_position;
+    return status != ATTN_OK
+               ? status
+               : way(key, key, &key_strides, &rope, s->batch, c->num_kv_heads, s->len_k, s->d_head);
+}
+
 static attn_status run_core(const eval_case *c, const arrays *a) {
     const attn_shape *s = &c->shape;
     const attn_strides query_strides = attn_strides_bthd(s->len_q, s->num_heads, s->d_head);
     const attn_strides key_strides = attn_strides_bthd(s->len_k, c->num_kv_heads, s->d_head);
     const attn_sdpa_config config = {
         .has_scale = c->has_scale, .scale = c->scale, .kernel = c->kernel};
+    /* In self-attention three arrays too: queries and keys are turned, values are not. */
+    attn_real *self_key = c->key ? NULL : copy(c->query);
+    attn_real *self_value = c->key ? NULL : copy(c->query);
+    attn_real *key = c->key ? a->key : self_key;
     const attn_sdpa_input in = {.shape = *s,
                                 .query = a->query,
-                                .key = c->key ? a->key : a->query,
-                                .value = c->key ? a->value : a->query,
+                                .key = key,
+                                .value = c->key ? a->value : self_value,
                                 .query_strides = query_strides,
                                 .key_strides = key_strides,
                                 .value_strides = key_strides,
@@ -169,18 +200,20 @@ static attn_status run_core(const eval_case *c, const arrays *a) {
                                   .weights = a->weights,
                                   .lse = a->lse};
     const size_t count_k = s->batch * s->len_k * c->num_kv_heads * s->d_head;
-    attn_real *self_key = c->key ? NULL : tool_alloc(count_k, sizeof *self_key);
-    attn_real *self_value = c->key ? NULL : tool_alloc(count_k, sizeof *self_value);
+    attn_real *self_dkey = c->key ? NULL : tool_alloc(count_k, sizeof *self_dkey);
+    attn_real *self_dvalue = c->key ? NULL : tool_alloc(count_k, sizeof *self_dvalue);
     const attn_sdpa_grads grads = {.query = a->grad_query,
-                                   .key = c->key ? a->grad_key : self_key,
-                                   .value = c->key ? a->grad_value : self_value,
+                                   .key = c->key ? a->grad_key : self_dkey,
+                                   .value = c->key ? a->grad_value : self_dvalue,
                                    .query_strides = query_strides,
                                    .key_strides = key_strides,
                                    .value_strides = key_strides};
     attn_arena arena = {0};
     attn_memory need = {0};
     attn_sdpa_saved saved;
-    attn_status status = attn_sdpa_memory(&config, &in, &out, &need);
+    attn_status status = turn(c, attn_rope_forward, a->query, key);
+    if (status == ATTN_OK)
+        status = attn_sdpa_memory(&config, &in, &out, &need);
     if (status == ATTN_OK)
         status = attn_arena_create(&arena, c->grad_output ? need.training : need.inference);
     if (status == ATTN_OK)
@@ -188,11 +221,15 @@ static attn_status run_core(const eval_case *c, const arrays *a) {
     if (status == ATTN_OK && c->grad_output)
         status =
             attn_sdpa_backward(&config, &saved, a->grad_output, &query_strides, &grads, &arena);
+    if (status == ATTN_OK && c->grad_output)
+        status = turn(c, attn_rope_backward, grads.query, grads.key);
     if (status == ATTN_OK && c->grad_output && !c->key)
-        add_self_gradients(c, a, self_key, self_value);
+        add_self_gradients(c, a, self_dkey, self_dvalue);
     attn_arena_destroy(&arena);
     free(self_key);
     free(self_value);
+    free(self_dkey);
+    free(self_dvalue);
     return status;
 }
 
