@@ -17,6 +17,9 @@ typedef struct check_shape {
     size_t batch, len_q, len_k, d_model, num_heads, d_head;
     bool cross, no_bias, has_scale;
     double scale;
+    attn_rope rope;
+    bool has_rope_position;
+    int64_t rope_position, rope_key_position;
 } check_shape;
 
 /* One configuration. The mask points into the struct itself: do not copy it. */

@@ -78,9 +78,15 @@ static layer layer_of(const check_case *c, uint64_t seed) {
                           .bias = !s->no_bias,
                           .has_scale = s->has_scale,
                           .scale = s->scale,
+                          .rope = s->rope,
                           .kernel = c->kernel,
                           .max_threads = 1},
-               .input = {.batch = s->batch, .len_q = s->len_q, .mask = c->mask},
+               .input = {.batch = s->batch,
+                         .len_q = s->len_q,
+                         .mask = c->mask,
+                         .has_rope_position = s->has_rope_position,
+                         .rope_position = s->rope_position,
+                         .rope_key_position = s->rope_key_position},
                .num_query = s->batch * s->len_q * s->d_model,
                .seed = seed};
     l.num_params = attn_mha_num_params(&l.config);
