@@ -46,22 +46,6 @@ static void pass_carve(pass *p, real *scratch) {
     p->delta = p->inverse + tiles * QUERY_TILE;
 }
 
-/* Dividing dO by l here saves a product per pair: P = E / l with E = exp(S - m) enters dV and dS
- * only through products with dO, dP and D. */
-static void scale_columns(real *columns, size_t d, const real *factors) {
-    for (size_t c = 0; c < d; c++)
-        for (size_t i = 0; i < QUERY_TILE; i += VLEN) {
-            real *at = columns + c * QUERY_TILE + i;
-            vstore(at, vload(at) * vload(factors + i));
-        }
-}
-
-static void scale_rows(real *rows, size_t n, size_t width, const real *factors) {
-    for (size_t i = 0; i < n; i++)
-        for (size_t c = 0; c < width; c += VLEN)
-            vstore(rows + i * width + c, vload(rows + i * width + c) * vbroadcast(factors + i));
-}
-
 /* D / l = rowsum(dO / l ∘ O) of one query tile. The sum runs over d in the order of dPᵀ = V dOᵀ:
  * where a query sees one key only, O is that key's row of V, and dP - D is exactly 0. */
 static void pass_delta(const pass *p, real *delta, size_t vectors, const real *dcontext,
@@ -88,62 +72,55 @@ static void pass_statistics(const pass *p, size_t n, size_t query, size_t num_qu
     }
 }
 
+/* Packs one query tile. dO is divided by l here, once, instead of E by l at every pair: P = E / l
+ * enters dV and dS only through products with dO, dP and D. */
 static void pass_open(pass *p, size_t n, size_t query, size_t num_queries) {
     const attni_fused_head *head = p->head;
+    const attni_rows *dcontext = &p->grads->dcontext;
     const size_t d = head->d_head, part = n * QUERY_TILE * p->width;
     const attni_rows rows = {head->query.at + query * head->query.stride, head->query.stride};
-    const attni_rows drows = {p->grads->dcontext.at + query * p->grads->dcontext.stride,
-                              p->grads->dcontext.stride};
-    const attni_rows all_context = {head->context.at, head->context.stride};
+    const attni_rows drows = {dcontext->at + query * dcontext->stride, dcontext->stride};
     const attni_rows context = {head->context.at + query * head->context.stride,
                                 head->context.stride};
     const real *inverse = p->inverse + n * QUERY_TILE;
-    const size_t next = query + QUERY_TILE;
-    const size_t end = next + QUERY_TILE < head->len_q ? next + QUERY_TILE : head->len_q;
-    prefetch_rows(&head->query, next, end, d, 0, 1);
-    prefetch_rows(&p->grads->dcontext, next, end, d, 0, 1);
-    prefetch_rows(&all_context, next, end, d, 0, 1);
     pass_statistics(p, n, query, num_queries);
-    pack_columns(p->query_columns + part, &rows, num_queries, d, head->scale);
-    pack_columns(p->dcontext_columns + part, &drows, num_queries, d, 1);
-    pack_rows(p->query_rows + part, &rows, num_queries, d, head->scale);
-    pack_rows(p->dcontext_rows + part, &drows, num_queries, d, 1);
-    scale_columns(p->dcontext_columns + part, d, inverse);
-    scale_rows(p->dcontext_rows + part, num_queries, p->width, inverse);
+    pack_columns(p->query_columns + part, &rows, num_queries, d, head->scale, NULL);
+    pack_columns(p->dcontext_columns + part, &drows, num_queries, d, 1, inverse);
+    const bool finite = pack_rows(p->query_rows + part, &rows, num_queries, d, head->scale, NULL);
+    const bool dfinite = pack_rows(p->dcontext_rows + part, &drows, num_queries, d, 1, inverse);
 
     real *context_columns = p->dquery + part; /* free until the first tile */
-    pack_columns(context_columns, &context, num_queries, d, 1);
+    pack_columns(context_columns, &context, num_queries, d, 1, NULL);
     pass_delta(p, p->delta + n * QUERY_TILE, (num_queries + VLEN - 1) / VLEN,
                p->dcontext_columns + part, context_columns);
-    memset(p->dquery + part, 0, QUERY_TILE * p->width * sizeof(real));
+    memset(p->dquery + part, 0, num_queries * p->width * sizeof(real));
 
     p->num_bad_queries[n] = p->num_bad_dcontexts[n] = 0;
-    if (head_is_masked(head)) {
+    if (!finite && head_is_masked(head))
         p->num_bad_queries[n] =
             take_out_nonfinite(p->query_rows + part, num_queries, p->width, p->bad_queries[n]);
+    if (!dfinite && head_is_masked(head))
         p->num_bad_dcontexts[n] =
             take_out_nonfinite(p->dcontext_rows + part, num_queries, p->width, p->bad_dcontexts[n]);
-    }
 }
 
 /* Rows [0, rows) of `vectors` columns: S becomes E = exp(S - m) = l P, dP / l becomes
  * dS = E∘(dP / l - D / l). Where pairs may be blocked, those with the score -inf are set to 0 in
  * both. */
-VINLINE void gradient_columns(int vectors, bool masked, const pass *p, size_t rows, size_t column,
-                              size_t query) {
-    vreal base[BLOCK_VECTORS], delta[BLOCK_VECTORS];
+VINLINE void gradient_columns(int vectors, bool masked, real *score, real *dscore, size_t rows,
+                              const real *base, const real *delta) {
+    vreal less[BLOCK_VECTORS], dless[BLOCK_VECTORS];
     VEACH (v, vectors) {
-        base[v] = vload(p->base + query + v * VLEN);
-        delta[v] = vload(p->delta + query + v * VLEN);
+        less[v] = vload(base + v * VLEN);
+        dless[v] = vload(delta + v * VLEN);
     }
-    real *score = p->weights + column, *dscore = p->dscores + column;
     for (size_t j = 0; j < rows; j++, score += QUERY_TILE, dscore += QUERY_TILE) {
         vreal weight[BLOCK_VECTORS];
         VEACH (v, vectors)
-            weight[v] = vload(score + v * VLEN) - base[v];
+            weight[v] = vload(score + v * VLEN) - less[v];
         vexp_weights(vectors, weight);
         VEACH (v, vectors) {
-            vreal gradient = weight[v] * (vload(dscore + v * VLEN) - delta[v]);
+            vreal gradient = weight[v] * (vload(dscore + v * VLEN) - dless[v]);
             if (masked) {
                 const vmask blocked = vequal(vload(score + v * VLEN), vsplat(-(real)INFINITY));
                 weight[v] = vselect(blocked, vzero(), weight[v]);
@@ -156,17 +133,29 @@ VINLINE void gradient_columns(int vectors, bool masked, const pass *p, size_t ro
 }
 
 static void tile_gradient(const pass *p, const tile *t, size_t n) {
-    const size_t query = n * QUERY_TILE;
-    size_t v = 0;
-    if (!t->masked)
+    for (segment s = {0}; tile_next(t, &s);) {
+        const size_t rows = s.end - s.begin;
+        size_t v = s.vector;
+        real *score = p->weights + s.begin * QUERY_TILE;
+        real *dscore = p->dscores + s.begin * QUERY_TILE;
+        const real *base = p->base + n * QUERY_TILE, *delta = p->delta + n * QUERY_TILE;
         for (; v + BLOCK_VECTORS <= t->vectors; v += BLOCK_VECTORS)
-            gradient_columns(BLOCK_VECTORS, false, p, t->num_keys, v * VLEN, query + v * VLEN);
-    for (; v < t->vectors; v++) {
-        gradient_columns(1, true, p, t->limit[v], v * VLEN, query + v * VLEN);
-        /* dQ reads a little beyond the limits. */
+            if (t->masked)
+                gradient_columns(BLOCK_VECTORS, true, score + v * VLEN, dscore + v * VLEN, rows,
+                                 base + v * VLEN, delta + v * VLEN);
+            else
+                gradient_columns(BLOCK_VECTORS, false, score + v * VLEN, dscore + v * VLEN, rows,
+                                 base + v * VLEN, delta + v * VLEN);
+        for (; v + 2 <= t->vectors; v += 2)
+            gradient_columns(2, true, score + v * VLEN, dscore + v * VLEN, rows, base + v * VLEN,
+                             delta + v * VLEN);
+        if (v < t->vectors)
+            gradient_columns(1, true, score + v * VLEN, dscore + v * VLEN, rows, base + v * VLEN,
+                             delta + v * VLEN);
+    }
+    for (size_t v = 0; v < t->vectors; v++) /* dQ reads a little beyond the limits */
         for (size_t j = t->limit[v]; j < t->num_keys; j++)
             vstore(p->dscores + j * QUERY_TILE + v * VLEN, vzero());
-    }
 }
 
 /* C += Wᵀ X: dV from E and dO / l, dK from dS and Q. On the diagonal each group of keys starts at
@@ -284,52 +273,78 @@ static void write_rows(const attni_rows_out *to, size_t first, const real *from,
     }
 }
 
-/* The key tile's rows and their share of the gradients, for every query tile of the pass. */
-static void pass_keys(pass *p, attni_range queries, size_t key, size_t num_keys, size_t end,
-                      bool add) {
+/* While a query tile is at work: the next keys, and the rows that are written after this tile. */
+static void prefetch_keys(const pass *p, attni_range keys, attni_range next, size_t part,
+                          size_t parts) {
     const attni_fused_head *head = p->head;
-    const size_t d = head->d_head;
-    const bool visible = (!head->causal || (int64_t)key < (int64_t)queries.end + head->offset) &&
-                         !all_padded(head, key, num_keys);
-    if (visible) {
-        const attni_rows keys = {head->key.at + key * head->key.stride, head->key.stride};
-        const attni_rows values = {head->value.at + key * head->value.stride, head->value.stride};
-        pack_rows(p->key, &keys, num_keys, d, 1);
-        pack_rows(p->value, &values, num_keys, d, 1);
-        p->num_bad_keys = 0;
-        if (head_is_masked(head)) {
-            memcpy(p->key_rows, p->key, num_keys * p->width * sizeof(real));
-            p->num_bad_keys = take_out_nonfinite(p->key_rows, num_keys, p->width, p->bad_keys);
-        }
-        memset(p->dkey, 0, num_keys * p->width * sizeof(real));
-        memset(p->dvalue, 0, num_keys * p->width * sizeof(real));
-        const size_t next = key + KEY_TILE,
-                     next_end = next + KEY_TILE < end ? next + KEY_TILE : end;
-        const size_t tiles = (queries.end - queries.begin + QUERY_TILE - 1) / QUERY_TILE;
-        const attni_rows dkeys = {p->grads->dkey.at, p->grads->dkey.stride};
-        const attni_rows dvalues = {p->grads->dvalue.at, p->grads->dvalue.stride};
-        for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++) {
-            prefetch_rows(&head->key, next, next_end, d, n, tiles);
-            prefetch_rows(&head->value, next, next_end, d, n, tiles);
-            prefetch_rows(&dkeys, key, key + num_keys, d, n, tiles);
-            prefetch_rows(&dvalues, key, key + num_keys, d, n, tiles);
-            pass_tile(p, n, q, queries.end - q < QUERY_TILE ? queries.end - q : QUERY_TILE, key,
-                      num_keys);
-        }
+    const attni_rows dkeys = {p->grads->dkey.at, p->grads->dkey.stride};
+    const attni_rows dvalues = {p->grads->dvalue.at, p->grads->dvalue.stride};
+    prefetch_rows(&head->key, next, head->d_head, part, parts);
+    prefetch_rows(&head->value, next, head->d_head, part, parts);
+    prefetch_rows(&dkeys, keys, head->d_head, part, parts);
+    prefetch_rows(&dvalues, keys, head->d_head, part, parts);
+}
+
+static void prefetch_queries(const pass *p, attni_range next) {
+    const attni_rows contexts = {p->head->context.at, p->head->context.stride};
+    prefetch_rows(&p->head->query, next, p->head->d_head, 0, 1);
+    prefetch_rows(&p->grads->dcontext, next, p->head->d_head, 0, 1);
+    prefetch_rows(&contexts, next, p->head->d_head, 0, 1);
+}
+
+/* Whether causality lets some of the queries see some of the keys. */
+static bool ranges_meet(const attni_fused_head *head, attni_range queries, attni_range keys) {
+    return !head->causal || (int64_t)keys.begin < (int64_t)queries.end + head->offset;
+}
+
+static void open_keys(pass *p, attni_range range) {
+    const attni_fused_head *head = p->head;
+    const size_t n = range.end - range.begin, d = head->d_head;
+    const attni_rows keys = {head->key.at + range.begin * head->key.stride, head->key.stride};
+    const attni_rows values = {head->value.at + range.begin * head->value.stride,
+                               head->value.stride};
+    const bool finite = pack_rows(p->key, &keys, n, d, 1, NULL);
+    pack_rows(p->value, &values, n, d, 1, NULL);
+    memset(p->dkey, 0, n * p->width * sizeof(real));
+    memset(p->dvalue, 0, n * p->width * sizeof(real));
+    p->num_bad_keys = 0;
+    if (!finite && head_is_masked(head)) {
+        memcpy(p->key_rows, p->key, n * p->width * sizeof(real));
+        p->num_bad_keys = take_out_nonfinite(p->key_rows, n, p->width, p->bad_keys);
     }
-    write_rows(&p->grads->dkey, key, visible ? p->dkey : NULL, num_keys, d, 1, add);
-    write_rows(&p->grads->dvalue, key, visible ? p->dvalue : NULL, num_keys, d, 1, add);
+}
+
+/* One key tile and its share of the gradients, for every query tile of the pass. */
+static void pass_keys(pass *p, attni_range queries, attni_range keys, size_t end, bool add) {
+    const size_t n = keys.end - keys.begin, d = p->head->d_head;
+    const size_t tiles = (queries.end - queries.begin + QUERY_TILE - 1) / QUERY_TILE;
+    const bool visible = ranges_meet(p->head, queries, keys) && !all_padded(p->head, keys.begin, n);
+    if (visible)
+        open_keys(p, keys);
+    for (size_t i = 0; i < tiles && visible; i++) {
+        const attni_range tile_queries =
+            range_from(queries.begin + i * QUERY_TILE, QUERY_TILE, queries.end);
+        prefetch_keys(p, keys, range_from(keys.end, KEY_TILE, end), i, tiles);
+        pass_tile(p, i, tile_queries.begin, tile_queries.end - tile_queries.begin, keys.begin, n);
+    }
+    write_rows(&p->grads->dkey, keys.begin, visible ? p->dkey : NULL, n, d, 1, add);
+    write_rows(&p->grads->dvalue, keys.begin, visible ? p->dvalue : NULL, n, d, 1, add);
 }
 
 static void pass_run(pass *p, attni_range queries, attni_range keys, bool add_keys) {
     const attni_fused_head *head = p->head;
-    for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++)
+    const size_t d = head->d_head;
+    const bool visible = keys.begin < keys.end && ranges_meet(head, queries, keys);
+    if (visible)
+        prefetch_keys(p, (attni_range){0, 0}, range_from(keys.begin, KEY_TILE, keys.end), 0, 1);
+    for (size_t q = queries.begin, n = 0; visible && q < queries.end; q += QUERY_TILE, n++) {
+        prefetch_queries(p, range_from(q + QUERY_TILE, QUERY_TILE, head->len_q));
         pass_open(p, n, q, queries.end - q < QUERY_TILE ? queries.end - q : QUERY_TILE);
+    }
     for (size_t key = keys.begin; key < keys.end; key += KEY_TILE)
-        pass_keys(p, queries, key, keys.end - key < KEY_TILE ? keys.end - key : KEY_TILE, keys.end,
-                  add_keys);
-    write_rows(&p->grads->dquery, queries.begin, p->dquery, queries.end - queries.begin,
-               head->d_head, head->scale, p->grads->add_queries);
+        pass_keys(p, queries, range_from(key, KEY_TILE, keys.end), keys.end, add_keys);
+    write_rows(&p->grads->dquery, queries.begin, visible ? p->dquery : NULL,
+               queries.end - queries.begin, d, head->scale, p->grads->add_queries);
 }
 
 void KERNEL(fused_backward)(const attni_fused_head *head, const attni_fused_grads *grads,

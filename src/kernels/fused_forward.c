@@ -38,79 +38,109 @@ static void pass_carve(pass *p, const attni_fused_head *head, real *scratch) {
     p->scores = p->value + KEY_TILE * p->width;
 }
 
-/* Rows [0, rows) of `vectors` columns of the tile: m and l are brought up to date, S becomes
- *
- *     P = exp(S - m),      l = l · exp(old m - m) + sum of P
- *
- * A row that has seen no key yet has m = -inf; subtracting 0 instead gives it exp(-inf) = 0. */
-VINLINE void softmax_columns(int vectors, real *scores, size_t rows, real *max, real *sum,
-                             real *keep) {
-    vreal top[2][BLOCK_VECTORS], total[BLOCK_VECTORS], base[BLOCK_VECTORS];
+/* top = max(top, rows of S) in `vectors` columns. */
+VINLINE void max_columns(int vectors, const real *scores, size_t rows, real *max) {
+    vreal top[2][BLOCK_VECTORS];
     VEACH (v, vectors)
         top[0][v] = top[1][v] = vload(max + v * VLEN);
     size_t j = 0;
-    for (; j + 2 <= rows; j += 2)
-        VEACH (half, 2)
-            VEACH (v, vectors)
-                top[half][v] =
-                    vmax(vload(scores + (j + (size_t)half) * QUERY_TILE + v * VLEN), top[half][v]);
+    for (; j + 2 <= rows; j += 2, scores += 2 * QUERY_TILE)
+        VEACH (v, vectors) {
+            top[0][v] = vmax(vload(scores + v * VLEN), top[0][v]);
+            top[1][v] = vmax(vload(scores + QUERY_TILE + v * VLEN), top[1][v]);
+        }
     if (j < rows)
         VEACH (v, vectors)
-            top[0][v] = vmax(vload(scores + j * QUERY_TILE + v * VLEN), top[0][v]);
+            top[0][v] = vmax(vload(scores + v * VLEN), top[0][v]);
+    VEACH (v, vectors)
+        vstore(max + v * VLEN, vmax(top[0][v], top[1][v]));
+}
+
+/* P = exp(S - base), sum += P in `vectors` columns. */
+VINLINE void weigh_columns(int vectors, real *scores, size_t rows, const real *base, real *sum) {
+    vreal total[BLOCK_VECTORS], less[BLOCK_VECTORS];
     VEACH (v, vectors) {
-        const vreal old = vload(max + v * VLEN);
-        const vreal new = vmax(top[0][v], top[1][v]);
-        base[v] = vselect(vequal(new, vsplat(-(real)INFINITY)), vzero(), new);
-        const vreal kept = vexp_weight(old - base[v]);
-        vstore(max + v * VLEN, new);
-        vstore(keep + v * VLEN, kept);
-        total[v] = vload(sum + v * VLEN) * kept;
+        total[v] = vload(sum + v * VLEN);
+        less[v] = vload(base + v * VLEN);
     }
-    for (j = 0; j < rows; j++) {
-        real *row = scores + j * QUERY_TILE;
+    for (size_t j = 0; j < rows; j++, scores += QUERY_TILE) {
         vreal weight[BLOCK_VECTORS];
         VEACH (v, vectors)
-            weight[v] = vload(row + v * VLEN) - base[v];
+            weight[v] = vload(scores + v * VLEN) - less[v];
         vexp_weights(vectors, weight);
         VEACH (v, vectors) {
             total[v] += weight[v];
-            vstore(row + v * VLEN, weight[v]);
+            vstore(scores + v * VLEN, weight[v]);
         }
     }
     VEACH (v, vectors)
         vstore(sum + v * VLEN, total[v]);
 }
 
+static void max_segment(const real *scores, size_t rows, size_t vectors, real *max) {
+    for (; vectors >= BLOCK_VECTORS; vectors -= BLOCK_VECTORS) {
+        max_columns(BLOCK_VECTORS, scores, rows, max);
+        scores += BLOCK_VECTORS * VLEN;
+        max += BLOCK_VECTORS * VLEN;
+    }
+    for (; vectors > 0; vectors--, scores += VLEN, max += VLEN)
+        max_columns(1, scores, rows, max);
+}
+
+static void weigh_segment(real *scores, size_t rows, size_t vectors, const real *base, real *sum) {
+    for (; vectors >= BLOCK_VECTORS; vectors -= BLOCK_VECTORS) {
+        weigh_columns(BLOCK_VECTORS, scores, rows, base, sum);
+        scores += BLOCK_VECTORS * VLEN;
+        base += BLOCK_VECTORS * VLEN;
+        sum += BLOCK_VECTORS * VLEN;
+    }
+    for (; vectors >= 2; vectors -= 2, scores += 2 * VLEN, base += 2 * VLEN, sum += 2 * VLEN)
+        weigh_columns(2, scores, rows, base, sum);
+    if (vectors > 0)
+        weigh_columns(1, scores, rows, base, sum);
+}
+
+/* Brings m and l of a query tile up to date with a key tile, whose S becomes P:
+ *
+ *     P = exp(S - m),      l = l · keep + sum of P,      keep = exp(old m - m)
+ *
+ * A row that has seen no key yet has m = -inf; subtracting 0 instead gives it exp(-inf) = 0. */
 static void tile_softmax(const pass *p, const tile *t, real *max, real *sum) {
-    size_t v = 0;
-    if (!t->diagonal)
-        for (; v + BLOCK_VECTORS <= t->vectors; v += BLOCK_VECTORS)
-            softmax_columns(BLOCK_VECTORS, p->scores + v * VLEN, t->num_keys, max + v * VLEN,
-                            sum + v * VLEN, p->keep + v * VLEN);
-    for (; v < t->vectors; v++)
-        softmax_columns(1, p->scores + v * VLEN, t->limit[v], max + v * VLEN, sum + v * VLEN,
-                        p->keep + v * VLEN);
+    real top[QUERY_TILE], base[QUERY_TILE];
+    for (size_t i = 0; i < t->vectors * VLEN; i += VLEN)
+        vstore(top + i, vload(max + i));
+    for (segment s = {0}; tile_next(t, &s);)
+        max_segment(p->scores + s.begin * QUERY_TILE + s.vector * VLEN, s.end - s.begin,
+                    t->vectors - s.vector, top + s.vector * VLEN);
+    for (size_t i = 0; i < t->vectors * VLEN; i += VLEN) {
+        const vreal m = vload(top + i);
+        const vreal less = vselect(vequal(m, vsplat(-(real)INFINITY)), vzero(), m);
+        const vreal keep = vexp_weight(vload(max + i) - less);
+        vstore(base + i, less);
+        vstore(max + i, m);
+        vstore(p->keep + i, keep);
+        vstore(sum + i, vload(sum + i) * keep);
+    }
+    for (segment s = {0}; tile_next(t, &s);)
+        weigh_segment(p->scores + s.begin * QUERY_TILE + s.vector * VLEN, s.end - s.begin,
+                      t->vectors - s.vector, base + s.vector * VLEN, sum + s.vector * VLEN);
 }
 
 /* Oᵀ = Oᵀ · keep + Vᵀ Pᵀ within the limits. A column that no key of this tile reaches is left as it
  * is; its maximum has not changed. */
 static void tile_context(const pass *p, const tile *t, real *context) {
-    tile_into into = TILE_RESCALE;
-    size_t row = 0;
-    for (size_t v = 0; v < t->vectors; v++) {
-        if (t->limit[v] == row)
-            continue;
-        const tile_result to = {
-            .c = context + v * VLEN, .c_row = QUERY_TILE, .into = into, .keep = p->keep + v * VLEN};
-        const tile_operands from = {.a = p->value + row * p->width,
+    for (segment s = {0}; tile_next(t, &s);) {
+        const tile_result to = {.c = context + s.vector * VLEN,
+                                .c_row = QUERY_TILE,
+                                .into = s.begin == 0 ? TILE_RESCALE : TILE_ADD,
+                                .keep = p->keep + s.vector * VLEN};
+        const tile_operands from = {.a = p->value + s.begin * p->width,
                                     .a_row = 1,
                                     .a_step = p->width,
-                                    .b = p->scores + row * QUERY_TILE + v * VLEN,
+                                    .b = p->scores + s.begin * QUERY_TILE + s.vector * VLEN,
                                     .b_step = QUERY_TILE,
-                                    .depth = t->limit[v] - row};
-        tile_product(&to, p->head->d_head, t->vectors - v, &from);
-        into = TILE_ADD;
-        row = t->limit[v];
+                                    .depth = s.end - s.begin};
+        tile_product(&to, p->head->d_head, t->vectors - s.vector, &from);
     }
 }
 
@@ -145,7 +175,7 @@ static void pass_open(const pass *p, size_t n, size_t query, size_t num_queries)
     const attni_fused_head *head = p->head;
     const attni_rows rows = {head->query.at + query * head->query.stride, head->query.stride};
     const size_t part = n * p->width * QUERY_TILE;
-    pack_columns(p->query + part, &rows, num_queries, head->d_head, head->scale);
+    pack_columns(p->query + part, &rows, num_queries, head->d_head, head->scale, NULL);
     memset(p->context + part, 0, p->width * QUERY_TILE * sizeof(real));
     for (size_t i = 0; i < QUERY_TILE; i++) {
         p->max[n * QUERY_TILE + i] = -(real)INFINITY;
@@ -189,25 +219,31 @@ static void pass_run(pass *p, attni_range queries) {
     size_t end = head->len_k;
     if (head->causal)
         end = clamp_to((int64_t)queries.end + head->offset, head->len_k);
-    for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++)
+    const size_t tiles = (queries.end - queries.begin + QUERY_TILE - 1) / QUERY_TILE;
+    const attni_rows contexts = {head->context.at, head->context.stride};
+    prefetch_rows(&head->key, range_from(0, KEY_TILE, end), d, 0, 1);
+    prefetch_rows(&head->value, range_from(0, KEY_TILE, end), d, 0, 1);
+    for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++) {
+        prefetch_rows(&head->query, range_from(q + QUERY_TILE, QUERY_TILE, queries.end), d, 0, 1);
         pass_open(p, n, q, queries.end - q < QUERY_TILE ? queries.end - q : QUERY_TILE);
+    }
     for (size_t key = 0; key < end; key += KEY_TILE) {
         const size_t num_keys = end - key < KEY_TILE ? end - key : KEY_TILE;
         if (all_padded(head, key, num_keys))
             continue;
         const attni_rows keys = {head->key.at + key * head->key.stride, head->key.stride};
         const attni_rows values = {head->value.at + key * head->value.stride, head->value.stride};
-        pack_rows(p->key, &keys, num_keys, d, 1);
-        pack_rows(p->value, &values, num_keys, d, 1);
-        p->num_bad_values = head_is_masked(head)
-                                ? take_out_nonfinite(p->value, num_keys, p->width, p->bad_values)
-                                : 0;
-        const size_t next = key + KEY_TILE,
-                     next_end = next + KEY_TILE < end ? next + KEY_TILE : end;
-        const size_t tiles = (queries.end - queries.begin + QUERY_TILE - 1) / QUERY_TILE;
+        pack_rows(p->key, &keys, num_keys, d, 1, NULL);
+        const bool finite = pack_rows(p->value, &values, num_keys, d, 1, NULL);
+        p->num_bad_values = 0;
+        if (!finite && head_is_masked(head))
+            p->num_bad_values = take_out_nonfinite(p->value, num_keys, p->width, p->bad_values);
+        const attni_range next = range_from(key + KEY_TILE, KEY_TILE, end);
         for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++) {
-            prefetch_rows(&head->key, next, next_end, d, n, tiles);
-            prefetch_rows(&head->value, next, next_end, d, n, tiles);
+            prefetch_rows(&head->key, next, d, n, tiles);
+            prefetch_rows(&head->value, next, d, n, tiles);
+            if (next.begin == end)
+                prefetch_rows(&contexts, queries, d, n, tiles);
             pass_tile(p, n, q, queries.end - q < QUERY_TILE ? queries.end - q : QUERY_TILE, key,
                       num_keys);
         }

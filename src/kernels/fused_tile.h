@@ -38,6 +38,12 @@ static inline size_t padded_width(size_t d) {
     return (d + VLEN - 1) / VLEN * VLEN;
 }
 
+/* The tokens from `begin` on, at most `size` and none past `end`. */
+static inline attni_range range_from(size_t begin, size_t size, size_t end) {
+    const size_t first = begin < end ? begin : end;
+    return (attni_range){first, end - first < size ? end : first + size};
+}
+
 /* How many query tiles share a pass: as many as keep their packed copies in the second cache. */
 static inline size_t subtiles(size_t d) {
     const size_t fit = 512 / padded_width(d);
@@ -109,23 +115,39 @@ static inline bool all_padded(const attni_fused_head *head, size_t key, size_t n
     return true;
 }
 
+/* A rectangle of a tile: rows [begin, end) of the vectors from `vector` on. */
+typedef struct segment {
+    size_t begin, end, vector;
+} segment;
+
+/* Steps through the rectangles that make up what lies within the limits, from the top:
+ *
+ *     for (segment s = {0}; tile_next(t, &s);)
+ */
+static inline bool tile_next(const tile *t, segment *s) {
+    while (s->vector < t->vectors && t->limit[s->vector] == s->end)
+        s->vector++;
+    if (s->vector == t->vectors)
+        return false;
+    s->begin = s->end;
+    s->end = t->limit[s->vector];
+    return true;
+}
+
 /* S = K Qᵀ within the limits, or dP = V dOᵀ: `rows` are the keys' rows, `columns` is d x queries.
  */
 static inline void tile_scores(real *scores, const tile *t, const attni_rows *rows,
                                const real *columns, size_t d) {
-    size_t row = 0;
-    for (size_t v = 0; v < t->vectors; v++) {
-        if (t->limit[v] == row)
-            continue;
-        const tile_result to = {.c = scores + row * QUERY_TILE + v * VLEN, .c_row = QUERY_TILE};
-        const tile_operands from = {.a = rows->at + row * rows->stride,
+    for (segment s = {0}; tile_next(t, &s);) {
+        const tile_result to = {.c = scores + s.begin * QUERY_TILE + s.vector * VLEN,
+                                .c_row = QUERY_TILE};
+        const tile_operands from = {.a = rows->at + s.begin * rows->stride,
                                     .a_row = rows->stride,
                                     .a_step = 1,
-                                    .b = columns + v * VLEN,
+                                    .b = columns + s.vector * VLEN,
                                     .b_step = QUERY_TILE,
                                     .depth = d};
-        tile_product(&to, t->limit[v] - row, t->vectors - v, &from);
-        row = t->limit[v];
+        tile_product(&to, s.end - s.begin, t->vectors - s.vector, &from);
     }
 }
 
@@ -185,33 +207,49 @@ static inline void tile_mask(real *scores, tile *t, const attni_fused_head *head
         t->masked = true;
 }
 
-/* to (n, padded d) = scale · from (n, d), with zeros in the padding. */
-static inline void pack_rows(real *to, const attni_rows *from, size_t n, size_t d, real scale) {
+/* to (n, padded d) = scale · from (n, d), with zeros in the padding; row t times factors[t] as
+ * well, unless that is NULL. Returns whether all of it is finite. */
+static inline bool pack_rows(real *to, const attni_rows *from, size_t n, size_t d, real scale,
+                             const real *factors) {
     const size_t width = padded_width(d), whole = d - d % VLEN;
+    vreal zeros = vzero(); /* stays so unless there are NaN or infinities */
     for (size_t t = 0; t < n; t++, to += width) {
         const real *row = from->at + t * from->stride;
-        for (size_t c = 0; c < whole; c += VLEN)
-            vstore(to + c, vload(row + c) * vsplat(scale));
-        if (whole < d)
-            vstore(to + whole, vload_part(row + whole, d - whole) * vsplat(scale));
+        const vreal factor = factors ? vsplat(scale) * vbroadcast(factors + t) : vsplat(scale);
+        vreal zero = vzero();
+        for (size_t c = 0; c < whole; c += VLEN) {
+            const vreal x = vload(row + c) * factor;
+            zero += x * vzero();
+            vstore(to + c, x);
+        }
+        if (whole < d) {
+            const vreal x = vload_part(row + whole, d - whole) * factor;
+            zero += x * vzero();
+            vstore(to + whole, x);
+        }
+        zeros += zero;
     }
+    return vsum(zeros) == 0;
 }
 
-/* Rows of a tensor lie far apart, each on a page of its own, where no hardware looks ahead: part
- * `part` of `parts` of the rows [first, end) is asked for while there is other work to do. */
-static inline void prefetch_rows(const attni_rows *rows, size_t first, size_t end, size_t d,
-                                 size_t part, size_t parts) {
-    const size_t n = first < end ? end - first : 0;
+/* Rows of a tensor lie far apart, often each on a page of its own, where no hardware looks ahead:
+ * part `part` of `parts` of `range` is asked for while there is other work to do. */
+static inline void prefetch_rows(const attni_rows *rows, attni_range range, size_t d, size_t part,
+                                 size_t parts) {
+    const size_t n = range.begin < range.end && rows->at ? range.end - range.begin : 0;
     for (size_t t = n * part / parts; t < n * (part + 1) / parts; t++) {
-        const char *row = (const char *)(rows->at + (first + t) * rows->stride);
+        const char *row = (const char *)(rows->at + (range.begin + t) * rows->stride);
         for (size_t byte = 0; byte < d * sizeof(real); byte += 64)
             __builtin_prefetch(row + byte, 0, 2);
     }
 }
 
-/* to (padded d, QUERY_TILE) = scale · fromᵀ, from (n, d) with n <= QUERY_TILE; zeros behind. */
-static inline void pack_columns(real *to, const attni_rows *from, size_t n, size_t d, real scale) {
-    for (size_t t = 0; t < n; t += VLEN)
+/* to (padded d, QUERY_TILE) = scale · fromᵀ, from (n, d) with n <= QUERY_TILE; zeros behind. Column
+ * t times factors[t] as well, unless that is NULL. */
+static inline void pack_columns(real *to, const attni_rows *from, size_t n, size_t d, real scale,
+                                const real *factors) {
+    for (size_t t = 0; t < n; t += VLEN) {
+        const vreal factor = factors ? vsplat(scale) * vload(factors + t) : vsplat(scale);
         for (size_t c = 0; c < d; c += VLEN) {
             vreal block[VLEN];
             for (size_t i = 0; i < VLEN; i++) {
@@ -222,25 +260,21 @@ static inline void pack_columns(real *to, const attni_rows *from, size_t n, size
             }
             vtranspose(block);
             for (size_t i = 0; i < VLEN; i++)
-                vstore(to + (c + i) * QUERY_TILE + t, block[i] * vsplat(scale));
+                vstore(to + (c + i) * QUERY_TILE + t, block[i] * factor);
         }
+    }
 }
 
 /* A row that holds NaN or infinities must not be multiplied by the weight 0 of a blocked pair. Such
  * rows are replaced by zeros in the packed copy, and listed; what they contribute to the pairs that
  * are allowed is added on its own, slowly. Returns how many there are. */
 static inline size_t take_out_nonfinite(real *rows, size_t n, size_t width, uint16_t *list) {
-    vreal all = vzero();
-    for (size_t c = 0; c < n * width; c += VLEN)
-        all += vload(rows + c) * vzero();
-    if (vsum(all) == 0)
-        return 0;
     size_t count = 0;
     for (size_t t = 0; t < n; t++) {
-        vreal sum = vzero();
+        vreal zero = vzero();
         for (size_t c = 0; c < width; c += VLEN)
-            sum += vload(rows + t * width + c) * vzero();
-        if (vsum(sum) == 0)
+            zero += vload(rows + t * width + c) * vzero();
+        if (vsum(zero) == 0)
             continue;
         memset(rows + t * width, 0, width * sizeof *rows);
         list[count++] = (uint16_t)t;
