@@ -228,6 +228,66 @@ START_TEST(a_link_leads_to_the_file_that_changes) {
 }
 END_TEST
 
+START_TEST(a_private_file_stays_private) {
+    char *dir = command_scratch(), *path = tool_path(dir, "file");
+    fclose(fopen(path, "w"));
+    ck_assert_int_eq(chmod(path, 0600), 0);
+    tool_file file;
+    ck_assert_int_eq(tool_file_open(&file, NULL, path), TOOL_OK);
+    ck_assert_int_eq(tool_file_commit(&file), TOOL_OK);
+    struct stat info;
+    ck_assert(stat(path, &info) == 0 && (info.st_mode & 0777) == 0600);
+    free(path);
+    command_remove(dir);
+}
+END_TEST
+
+START_TEST(names_may_be_as_long_as_the_system_allows) {
+    char *dir = command_scratch(), name[256];
+    memset(name, 'n', 255);
+    name[255] = '\0';
+    tool_file file;
+    ck_assert_int_eq(tool_file_open(&file, dir, name), TOOL_OK);
+    fputs("text", file.stream);
+    ck_assert_int_eq(tool_file_commit(&file), TOOL_OK);
+    expect_contents(dir, name, "text");
+    command_remove(dir);
+}
+END_TEST
+
+START_TEST(an_exit_in_the_middle_leaves_no_temporary) {
+    char *dir = command_scratch();
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        tool_file files[3];
+        for (int i = 0; i < 3; i++)
+            if (tool_file_open(&files[i], dir, i ? "b" : "a") != TOOL_OK)
+                _exit(3);
+        tool_file_discard(&files[1]);
+        exit(7);
+    }
+    int result;
+    ck_assert_int_eq(waitpid(child, &result, 0), child);
+    ck_assert(WIFEXITED(result) && WEXITSTATUS(result) == 7);
+    ck_assert_int_eq(rmdir(dir), 0);
+}
+END_TEST
+
+START_TEST(probes_leave_no_trace) {
+    char *dir = command_scratch(), *path = tool_path(dir, "file");
+    ck_assert_int_eq(tool_file_probe(path), TOOL_OK);
+    ck_assert(!command_exists(dir, "file"));
+    ck_assert_int_eq(tool_file_probe("/dev/null"), TOOL_OK);
+    ck_assert_int_eq(tool_file_probe(dir), TOOL_FAILED);
+    ck_assert_int_eq(tool_file_probe(""), TOOL_FAILED);
+    ck_assert(tool_same_file(path, path)); /* it is not there: the same name */
+    ck_assert_int_eq(rmdir(dir), 0);
+    ck_assert(!tool_same_file("/dev/null", "/dev/null") && !tool_same_file(NULL, NULL));
+    free(path);
+}
+END_TEST
+
 START_TEST(files_that_cannot_be_written_are_named) {
     char *dir = command_scratch();
     tool_file file;
@@ -353,6 +413,10 @@ int main(void) {
     tcase_add_test(tests, json_is_escaped_and_finite);
     tcase_add_test(tests, files_appear_whole_or_not_at_all);
     tcase_add_test(tests, a_link_leads_to_the_file_that_changes);
+    tcase_add_test(tests, a_private_file_stays_private);
+    tcase_add_test(tests, names_may_be_as_long_as_the_system_allows);
+    tcase_add_test(tests, an_exit_in_the_middle_leaves_no_temporary);
+    tcase_add_test(tests, probes_leave_no_trace);
     tcase_add_test(tests, files_that_cannot_be_written_are_named);
     tcase_add_test(tests, directories_are_made_with_those_above);
     tcase_add_test(tests, plots_need_no_display);
