@@ -233,6 +233,7 @@ def main():
         check("no case", ["-o", "result"], 2, "CASE", ["case"])
         check("no result", ["case"], 2, "-o RESULT", ["case"])
         check("two cases", ["case", "case", "-o", "result"], 2, "case", ["case"])
+        check("onto the case", ["case", "-o", "./case"], 2, "case itself", ["case"])
         check("bad kernel", ["case", "-o", "result", "--kernel=best"], 2, "best", ["case"])
         check("absent", ["absent", "-o", "result"], 1, "absent", ["case"])
         check("directory", [".", "-o", "result"], 1, "read .", ["case"])

@@ -2,6 +2,7 @@
 #include "eval.h"
 #include "commands.h"
 #include "options.h"
+#include "output.h"
 
 static const char about[] =
     "Computes one case of attention: inputs and settings come from the safetensors file CASE,\n"
@@ -48,6 +49,8 @@ int command_eval(int argc, char **argv) {
         return status;
     if (!result)
         return tool_usage_error("-o RESULT is missing: the file to write");
+    if (tool_same_file(result, path))
+        return tool_usage_error("-o: '%s' is the case itself", result);
     eval_case c;
     status = eval_case_read(&c, path);
     if (status == TOOL_OK) {
