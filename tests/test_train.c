@@ -86,6 +86,8 @@ START_TEST(wrong_command_lines) {
         {"--lr=nan", "lr", "nan"},
         {"--momentum=1.5", "momentum", "1.5"},
         {"--momentum=1", "momentum", "below 1"},
+        {"--momentum=0.99999999999", "momentum", "below 1"}, /* 1 in float */
+        {"--lr=1e300", "lr", "above"},                       /* infinite in float */
         {"--seed=-1", "seed", "-1"},
         {"--kernel=magic", "kernel", "magic"},
         {"--rope=full", "rope", "full"},
@@ -114,8 +116,33 @@ START_TEST(wrong_data) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         command_refused(ATTN("train", "--task=text", "--data", wrong[i].path), 1, wrong[i].path,
                         wrong[i].reason);
+    command_refused(ATTN("train", "--task=text", "--data="), 1, "''", "No such file");
 }
 END_TEST
+
+/* A slip of the hand must not cost the text, the model or the log. */
+START_TEST(results_do_not_replace_inputs) {
+    write_file("text", "to be or not to be ", 40);
+    const char *data = in_scratch("--data=%s", "text"), *log = in_scratch("--log=%s", "./text");
+    command_refused(ATTN("train", "--task=text", data, log), 2, "--log", "--data");
+    const char *save = in_scratch("--save=%s", "text");
+    command_refused(ATTN("train", "--task=text", data, save), 2, "--save", "--data");
+    command_refused(ATTN(TINY, in_scratch("--log=%s", "new"), in_scratch("--save=%s", "new")), 2,
+                    "--log", "--save");
+    command_refused(ATTN(TINY, log, in_scratch("--load=%s", "text")), 2, "--log", "--load");
+    char *text = read_file("text");
+    ck_assert_uint_eq(strlen(text), 40 * 19);
+    free(text);
+}
+END_TEST
+
+static void expect_in_scratch(size_t files) {
+    const char *const arguments[] = {"/bin/ls", "-A", scratch, NULL};
+    command_run run = command_start(arguments, NULL, NULL);
+    ck_assert_msg(command_lines(run.out) == files, "expected %zu files, there are\n%s", files,
+                  run.out);
+    command_free(&run);
+}
 
 START_TEST(places_that_cannot_be_written) {
     write_file("file", "x", 1);
@@ -124,10 +151,14 @@ START_TEST(places_that_cannot_be_written) {
                *save = in_scratch("--save=%s", "no/where");
     command_refused(ATTN(TINY, "--steps=2", log), 1, "absent/log.csv", "No such file");
     command_refused(ATTN(TINY, "--steps=2", plots), 1, "file", "");
-    command_run run = ATTN(TINY, "--steps=2", save);
-    expect(&run, 1, "no/where");
-    ck_assert_str_eq(run.out, "");
-    command_free(&run);
+    command_run run;
+    /* Not after a night of training: one line, before the first step. */
+    command_refused(ATTN(TINY, "--steps=2", save), 1, "no/where", "No such file");
+    command_refused(ATTN(TINY, "--steps=2", "--save="), 1, "''", "No such file");
+    command_refused(ATTN(TINY, "--steps=2", "--log="), 1, "''", "No such file");
+    command_refused(ATTN(TINY, "--save", scratch, in_scratch("--log=%s", "log")), 1, scratch,
+                    "directory");
+    expect_in_scratch(1); /* "file" */
     if (access("/dev/full", W_OK) == 0) {
         command_refused(ATTN(TINY, "--steps=2", "--log=/dev/full"), 1, "/dev/full", "space");
         run = ATTN_INTO("/dev/full", TINY, "--steps=2", "--json");
@@ -261,6 +292,12 @@ START_TEST(parameters_are_saved_and_loaded) {
     run = ATTN(TINY, "--steps=1", "--layers=2", in_scratch("--load=%s", "model"));
     expect(&run, 1, "layers.1.");
     command_free(&run);
+    run = ATTN(TINY, "--steps=1", "--layers=2", in_scratch("--save=%s", "two"));
+    ck_assert_int_eq(run.status, 0);
+    command_free(&run);
+    run = ATTN(TINY, "--steps=1", in_scratch("--load=%s", "two"));
+    expect(&run, 1, "layers.1.");
+    command_free(&run);
     run = ATTN(TINY, "--steps=1", in_scratch("--load=%s", "absent"));
     expect(&run, 1, "absent");
     command_free(&run);
@@ -328,27 +365,30 @@ START_TEST(pictures_need_no_display) {
 END_TEST
 
 START_TEST(an_interrupt_keeps_what_there_is) {
+    const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    const int sent = signals[_i];
     const char *log = in_scratch("--log=%s", "log"), *plots = in_scratch("--plots=%s", "plots");
-    const char *const arguments[] = {ATTN_COMMAND, TINY, "--steps=1000000", "--no-decay", log,
+    /* Memory for a thousand million points is not asked for beforehand. */
+    const char *const arguments[] = {ATTN_COMMAND, TINY, "--steps=1000000000", "--no-decay", log,
                                      plots,        NULL};
     pid_t child = fork();
     ck_assert_int_ge(child, 0);
     if (child == 0) {
-        signal(SIGINT, SIG_DFL);
+        signal(sent, SIG_DFL);
         if (!freopen(in_scratch("%s", "err"), "w", stderr))
             _exit(126);
         execv(arguments[0], (char *const *)arguments);
         _exit(127);
     }
-    /* Once only: a second SIGINT ends the command at once. */
+    /* Once only: a second signal ends the command at once. */
     struct timespec moment = {.tv_nsec = 400000000};
     nanosleep(&moment, NULL);
-    kill(child, SIGINT);
+    kill(child, sent);
     int result = 0;
     moment.tv_nsec = 20000000;
     for (int tries = 0; tries < 1500 && waitpid(child, &result, WNOHANG) == 0; tries++)
         nanosleep(&moment, NULL);
-    ck_assert_msg(WIFEXITED(result) && WEXITSTATUS(result) == 130, "result %d", result);
+    ck_assert_msg(WIFEXITED(result) && WEXITSTATUS(result) == 128 + sent, "result %d", result);
     char *text = read_file("log"), *err = read_file("err");
     ck_assert_uint_gt(command_lines(text), 2);
     ck_assert_ptr_nonnull(strstr(err, "interrupted"));
@@ -409,6 +449,7 @@ int main(void) {
     tcase_add_checked_fixture(tests, make_scratch, remove_scratch);
     tcase_add_test(tests, wrong_command_lines);
     tcase_add_test(tests, wrong_data);
+    tcase_add_test(tests, results_do_not_replace_inputs);
     tcase_add_test(tests, places_that_cannot_be_written);
     tcase_add_test(tests, more_memory_than_the_machine_has);
     tcase_add_test(tests, one_line_of_json);
@@ -418,7 +459,7 @@ int main(void) {
     tcase_add_test(tests, parameters_are_saved_and_loaded);
     tcase_add_test(tests, without_gnuplot_data_and_scripts_are_kept);
     tcase_add_test(tests, pictures_need_no_display);
-    tcase_add_test(tests, an_interrupt_keeps_what_there_is);
+    tcase_add_loop_test(tests, an_interrupt_keeps_what_there_is, 0, 3);
     tcase_add_test(tests, text_beside_counting);
     tcase_add_test(tests, a_sample_of_noise_is_harmless);
     tcase_add_loop_test(tests, reverse_and_copy_are_learnt, 0, 2);

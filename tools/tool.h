@@ -12,9 +12,9 @@
 
 enum {
     TOOL_OK = 0,
-    TOOL_FAILED = 1,       /* a check, a run or a file */
-    TOOL_USAGE = 2,        /* the command line */
-    TOOL_INTERRUPTED = 130 /* SIGINT */
+    TOOL_FAILED = 1,     /* a check, a run or a file */
+    TOOL_USAGE = 2,      /* the command line */
+    TOOL_SIGNALLED = 128 /* plus the number of the signal, as in a shell: 130 for SIGINT */
 };
 
 /* The name before the colon of each message: "attn", then "attn train". */

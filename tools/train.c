@@ -102,12 +102,15 @@ int command_train(int argc, char **argv) {
         status = tool_directory_create(o.plots);
     if (status == TOOL_OK && o.log)
         status = log_open(&log, o.log);
+    if (status == TOOL_OK && o.save)
+        status = tool_file_probe(o.save);
     if (status == TOOL_OK) {
         status = train_steps(&run, o.log ? log_row : NULL, &log);
         if (o.log && tool_file_commit(&log) != TOOL_OK)
             status = TOOL_FAILED;
         status = conclude(&run, status);
     }
+    tool_file_discard(&log);
     train_end(&run);
     return status;
 }

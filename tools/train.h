@@ -82,7 +82,7 @@ typedef struct train_point {
 
 typedef struct train_curve {
     train_point *points;
-    size_t count;
+    size_t count, room;
 } train_curve;
 
 typedef struct train_run {
@@ -107,8 +107,8 @@ typedef struct train_result {
 
 /* Checks everything, opens the data, draws or loads the parameters. In any case train_end. */
 int train_start(train_run *run, const train_options *options);
-/* TOOL_OK, TOOL_FAILED (one line is said) or TOOL_INTERRUPTED; `row` sees each point, and a result
- * other than TOOL_OK stops the run. row may be NULL. */
+/* TOOL_OK, TOOL_FAILED (one line is said) or TOOL_SIGNALLED plus the signal that stopped the run;
+ * `row` sees each point, and a result other than TOOL_OK stops the run. row may be NULL. */
 int train_steps(train_run *run, int (*row)(void *context, const train_point *point), void *context);
 int train_evaluate(train_run *run, train_result *result);
 void train_end(train_run *run);

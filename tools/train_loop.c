@@ -10,26 +10,29 @@
 /* Streams of the seed: what is drawn for one purpose does not depend on another. */
 enum { STREAM_TRAIN = 1, STREAM_FRESH = 2 };
 
-static volatile sig_atomic_t interrupted;
+/* Signals that ask a program to end: from the keyboard, from another program, from a terminal that
+ * goes away. */
+static const int endings[] = {SIGINT, SIGTERM, SIGHUP};
+enum { ENDINGS = sizeof endings / sizeof *endings };
+
+static volatile sig_atomic_t interrupted; /* by this signal */
 
 static void interrupt(int signal) {
-    (void)signal;
-    interrupted = 1;
+    interrupted = signal;
 }
 
-/* The first SIGINT ends the loop, a second one the program. */
-static void catch_interrupts(bool on, struct sigaction *before) {
-    if (!on) {
-        sigaction(SIGINT, before, NULL);
-        return;
-    }
+/* The first of these signals ends the loop, a second one of a kind the program. */
+static void catch_interrupts(bool on, struct sigaction before[ENDINGS]) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = interrupt;
     action.sa_flags = (int)SA_RESETHAND;
-    sigaction(SIGINT, &action, before);
-    if (before->sa_handler == SIG_IGN) /* a shell's background job: stays deaf */
-        sigaction(SIGINT, before, NULL);
+    for (int i = 0; i < ENDINGS; i++) {
+        if (on)
+            sigaction(endings[i], &action, &before[i]);
+        if (!on || before[i].sa_handler == SIG_IGN) /* nohup, a background job: stays deaf */
+            sigaction(endings[i], &before[i], NULL);
+    }
 }
 
 static attn_model_config model_of(const train_options *o, const train_task *task) {
@@ -229,14 +232,26 @@ int train_evaluate(train_run *run, train_result *result) {
     return TOOL_OK;
 }
 
+/* A run may be stopped long before its last step: memory grows with the steps done. */
+static void append(train_curve *curve, train_point point) {
+    if (curve->count == curve->room) {
+        curve->room = curve->room ? 2 * curve->room : 1024;
+        train_point *points = tool_alloc(curve->room, sizeof *points);
+        if (curve->count > 0)
+            memcpy(points, curve->points, curve->count * sizeof *points);
+        free(curve->points);
+        curve->points = points;
+    }
+    curve->points[curve->count++] = point;
+}
+
 static int validate(train_run *run, size_t step_number) {
     tally sum;
     if (evaluate_held_out(run, &sum) != TOOL_OK)
         return TOOL_FAILED;
-    run->validation.points[run->validation.count++] =
-        (train_point){.step = step_number,
-                      .loss = sum.loss / (double)sum.counted,
-                      .accuracy = share(sum.correct, sum.counted)};
+    append(&run->validation, (train_point){.step = step_number,
+                                           .loss = sum.loss / (double)sum.counted,
+                                           .accuracy = share(sum.correct, sum.counted)});
     return TOOL_OK;
 }
 
@@ -279,7 +294,7 @@ static int loop(train_run *run, tool_progress *progress,
         run->seconds += seconds;
         choose_threads(run, n, seconds);
         train_point point = {n, loss.mean, share(loss.correct, loss.counted), lr};
-        run->train.points[run->train.count++] = point;
+        append(&run->train, point);
         if (row && row(context, &point) != TOOL_OK)
             return TOOL_FAILED;
         if (!isfinite(loss.mean))
@@ -293,7 +308,7 @@ static int loop(train_run *run, tool_progress *progress,
             return TOOL_FAILED;
         if (interrupted) {
             tool_warn("interrupted after step %zu of %zu", n, o->steps);
-            return TOOL_INTERRUPTED;
+            return TOOL_SIGNALLED + interrupted;
         }
     }
     return TOOL_OK;
@@ -301,13 +316,11 @@ static int loop(train_run *run, tool_progress *progress,
 
 int train_steps(train_run *run, int (*row)(void *context, const train_point *point),
                 void *context) {
-    struct sigaction before;
-    run->train.points = tool_alloc(run->options.steps, sizeof *run->train.points);
-    run->validation.points = tool_alloc(VALIDATIONS + 1, sizeof *run->validation.points);
+    struct sigaction before[ENDINGS];
     tool_progress progress = tool_progress_start(run->options.steps);
-    catch_interrupts(true, &before);
+    catch_interrupts(true, before);
     int status = loop(run, &progress, row, context);
-    catch_interrupts(false, &before);
+    catch_interrupts(false, before);
     if (!run->options.quiet)
         tool_progress_finish(&progress);
     return status;

@@ -2,6 +2,9 @@
 #include "train.h"
 
 #include "options.h"
+#include "output.h"
+
+#include <float.h>
 
 static const char *const tasks[] = {"copy", "reverse", "text", NULL};
 static const char *const ropes[] = {"none", "interleaved", "half", NULL}; /* by attn_rope */
@@ -112,7 +115,7 @@ static bool parse(train_options *o, given *g, int argc, char **argv, int *status
          .kind = TOOL_SEED,
          .value = &o->seed,
          .help = "the same seed gives the same bits"},
-        number("lr", &o->lr, 1e300, "learning rate"),
+        number("lr", &o->lr, FLT_MAX, "learning rate"),
         number("momentum", &o->momentum, 1, "momentum of the descent"),
         number("clip", &o->clip, 1e300, "longest gradient; 0 = any"),
         number("embedding", &o->embedding, 1e3, "deviation of the initial embeddings"),
@@ -138,6 +141,22 @@ static bool parse(train_options *o, given *g, int argc, char **argv, int *status
     return tool_options_parse(&usage, argc, argv, NULL, status);
 }
 
+/* Results go neither where an input comes from nor on top of each other. To go on with a model in
+ * the file that it was loaded from is a different matter. */
+static int check_files(const train_options *o) {
+    const struct {
+        const char *result, *result_path, *other, *other_path;
+    } pairs[] = {{"log", o->log, "data", o->data},
+                 {"log", o->log, "load", o->load},
+                 {"log", o->log, "save", o->save},
+                 {"save", o->save, "data", o->data}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (tool_same_file(pairs[i].result_path, pairs[i].other_path))
+            return tool_usage_error("--%s: '%s' is the file of --%s", pairs[i].result,
+                                    pairs[i].result_path, pairs[i].other);
+    return TOOL_OK;
+}
+
 /* What no option can tell alone. */
 static int check(const train_options *o, const given *g) {
     bool text = o->task == TRAIN_TEXT;
@@ -156,11 +175,11 @@ static int check(const train_options *o, const given *g) {
     if (o->rope != ATTN_ROPE_NONE && d_head % 2 != 0)
         return tool_usage_error("--rope %s turns pairs, but a head of width %zu is odd",
                                 ropes[o->rope], d_head);
-    if (o->momentum >= 1)
-        return tool_usage_error("--momentum: %g must be below 1", o->momentum);
+    if ((attn_real)o->momentum >= 1)
+        return tool_usage_error("--momentum: %.15g must be below 1, in float too", o->momentum);
     if (o->plot_layer > o->layers)
         return tool_usage_error("--plot-layer %zu: there are %zu layers", o->plot_layer, o->layers);
-    return TOOL_OK;
+    return check_files(o);
 }
 
 bool train_parse(train_options *o, int argc, char **argv, int *status) {

@@ -1,6 +1,8 @@
 /* Parameters in a safetensors file, one tensor each, named as in most frameworks. */
 #include "train.h"
 
+#include "options.h"
+
 #include <attn/safetensors.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +82,13 @@ int train_save(const train_run *run, const char *path) {
     return status == ATTN_OK ? TOOL_OK : tool_fail("%s", attn_error_message());
 }
 
+static bool is_part(const part *parts, size_t count, const char *name) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(parts[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 int train_load(train_run *run, const char *path) {
     attn_safetensors file;
     if (attn_safetensors_open(&file, path) != ATTN_OK)
@@ -92,12 +101,15 @@ int train_load(train_run *run, const char *path) {
                              parts[i].name, ATTN_DTYPE_F32, parts[i].dims,
                              parts[i].rank) != ATTN_OK)
             status = tool_fail("%s: %s", path, attn_error_message());
+    for (size_t i = 0; i < file.num_tensors && status == TOOL_OK; i++)
+        if (!is_part(parts, count, file.tensors[i].name))
+            status = tool_fail("%s: tensor '%.80s' has no place in this model", path,
+                               file.tensors[i].name);
     const char *heads = attn_safetensors_metadata(&file, "num_heads");
     unsigned long long saved_heads;
-    if (status == TOOL_OK && heads && sscanf(heads, "%llu", &saved_heads) == 1 &&
-        saved_heads != run->model.num_heads)
-        status =
-            tool_fail("%s: made with %llu heads, not %zu", path, saved_heads, run->model.num_heads);
+    if (status == TOOL_OK && heads &&
+        (!tool_parse_unsigned(heads, &saved_heads) || saved_heads != run->model.num_heads))
+        status = tool_fail("%s: made with %.80s heads, not %zu", path, heads, run->model.num_heads);
     const char *rope = attn_safetensors_metadata(&file, "rope");
     const char *own_rope = train_rope_name((int)run->model.rope);
     if (status == TOOL_OK && strcmp(rope ? rope : "none", own_rope) != 0)

@@ -26,18 +26,26 @@ static void draw_sequence(const train_task *task, attn_random *random, int32_t *
 
 /* ---- text ---- */
 
+/* A text is held in memory. What is longer, or never ends (a device), is no text. */
+enum { TEXT_MAX = 1 << 30 };
+
 static int read_all(const char *path, unsigned char **bytes, size_t *count) {
     FILE *stream = fopen(path, "rb");
     if (!stream)
-        return tool_fail("%s: %s", path, strerror(errno));
+        return tool_fail("cannot read '%s': %s", path, strerror(errno));
     size_t room = 1 << 16;
     *bytes = tool_alloc(room, 1);
     *count = 0;
     for (size_t got; (got = fread(*bytes + *count, 1, room - *count, stream)) > 0;) {
         *count += got;
+        if (*count > TEXT_MAX) {
+            fclose(stream);
+            return tool_fail("%s: longer than the %d MB that a text may have", path,
+                             TEXT_MAX >> 20);
+        }
         if (*count < room)
             continue;
-        unsigned char *larger = room > SIZE_MAX / 2 ? NULL : realloc(*bytes, room *= 2);
+        unsigned char *larger = realloc(*bytes, room *= 2);
         if (!larger) {
             fclose(stream);
             return tool_fail("%s: too large for the memory", path);
