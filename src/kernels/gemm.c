@@ -50,25 +50,18 @@ typedef struct tile {
 } tile;
 
 /* Both sizes are constants where this is inlined, so the sums are registers. */
-VINLINE void tile_store(const tile *t, vreal sums[TILE_ROWS][TILE_VECTORS], size_t rows,
-                        size_t vectors) {
+VINLINE void tile_store(const tile *t, vreal sums[TILE_ROWS][TILE_VECTORS], int rows, int vectors) {
     const vreal alpha = vbroadcast(&t->alpha), gamma = vbroadcast(&t->gamma);
-#pragma GCC unroll 6
-    for (size_t i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (size_t j = 0; j < vectors; j++)
+    VEACH (i, rows)
+        VEACH (j, vectors)
             sums[i][j] *= alpha;
     if (t->addend)
-#pragma GCC unroll 6
-        for (size_t i = 0; i < rows; i++)
-#pragma GCC unroll 4
-            for (size_t j = 0; j < vectors; j++)
-                sums[i][j] += gamma * vload(t->addend + i * t->addend_row + j * VLEN);
-#pragma GCC unroll 6
-    for (size_t i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (size_t j = 0; j < vectors; j++)
-            vstore(t->c + i * t->c_row + j * VLEN, sums[i][j]);
+        VEACH (i, rows)
+            VEACH (j, vectors)
+                sums[i][j] += gamma * vload(t->addend + (size_t)i * t->addend_row + j * VLEN);
+    VEACH (i, rows)
+        VEACH (j, vectors)
+            vstore(t->c + (size_t)i * t->c_row + j * VLEN, sums[i][j]);
 }
 
 /* The same for a tile whose last vector hangs over the edge of C, with the sums in memory. Inlined
@@ -84,48 +77,45 @@ static __attribute__((noinline)) void tile_store_edge(const tile *t, const real 
         }
 }
 
-VINLINE void tile_compute(const tile *t, size_t rows, size_t vectors) {
+/* Fetches the lines of C that the tile will write. */
+VINLINE void tile_fetch(const tile *t, int rows, int vectors) {
+    VEACH (i, rows)
+        for (int j = 0; j < vectors * VLEN; j += CACHE_LINE / (int)sizeof(real))
+            __builtin_prefetch(t->c + (size_t)i * t->c_row + j, 1);
+}
+
+VINLINE void tile_compute(const tile *t, int rows, int vectors) {
     vreal sums[TILE_ROWS][TILE_VECTORS];
     const real *a = t->a, *b = t->b;
-    const size_t a_row = t->a_row, a_step = t->a_step, b_row = t->b_row;
-#pragma GCC unroll 6
-    for (size_t i = 0; i < rows; i++) {
-#pragma GCC unroll 4
-        for (size_t j = 0; j < vectors; j++)
+    const size_t a_row = t->a_row, a_step = t->a_step, b_row = t->b_row, ahead = t->ahead;
+    tile_fetch(t, rows, vectors);
+    VEACH (i, rows)
+        VEACH (j, vectors)
             sums[i][j] = vzero();
-        for (size_t j = 0; j < vectors * VLEN; j += CACHE_LINE / sizeof(real))
-            __builtin_prefetch(t->c + i * t->c_row + j, 1);
-    }
-    const size_t ahead = t->ahead;
     for (size_t p = t->depth; p > 0; p--, a += a_step, b += b_row) {
+        vreal row[TILE_VECTORS];
         if (FETCH_AHEAD && ahead > 0)
             __builtin_prefetch(a + ahead);
-        vreal row[TILE_VECTORS];
-#pragma GCC unroll 4
-        for (size_t j = 0; j < vectors; j++)
+        VEACH (j, vectors)
             row[j] = vload(b + j * VLEN);
-#pragma GCC unroll 6
-        for (size_t i = 0; i < rows; i++) {
-            const vreal element = vbroadcast(a + i * a_row);
-#pragma GCC unroll 4
-            for (size_t j = 0; j < vectors; j++)
+        VEACH (i, rows) {
+            const vreal element = vbroadcast(a + (size_t)i * a_row);
+            VEACH (j, vectors)
                 sums[i][j] += element * row[j];
         }
     }
-    if (t->columns == vectors * VLEN) {
+    if (t->columns == (size_t)vectors * VLEN) {
         tile_store(t, sums, rows, vectors);
         return;
     }
     real in_memory[TILE_ROWS * STRIP];
-#pragma GCC unroll 6
-    for (size_t i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (size_t j = 0; j < vectors; j++)
+    VEACH (i, rows)
+        VEACH (j, vectors)
             vstore(&in_memory[i * STRIP + j * VLEN], sums[i][j]);
-    tile_store_edge(t, in_memory, rows);
+    tile_store_edge(t, in_memory, (size_t)rows);
 }
 
-VINLINE void tile_of_rows(const tile *t, size_t rows) {
+VINLINE void tile_of_rows(const tile *t, int rows) {
     switch (size_div_up(t->columns, VLEN)) {
     case 1:
         tile_compute(t, rows, 1);
@@ -183,13 +173,11 @@ static void strip_run(tile t, size_t rows) {
 /* to (VLEN, VLEN) = transpose of from (VLEN, VLEN) */
 VINLINE void transpose_square(real *to, size_t to_row, const real *from, size_t from_row) {
     vreal square[VLEN];
-#pragma GCC unroll 16
-    for (size_t i = 0; i < VLEN; i++)
-        square[i] = vload(from + i * from_row);
+    VEACH (i, VLEN)
+        square[i] = vload(from + (size_t)i * from_row);
     vtranspose(square);
-#pragma GCC unroll 16
-    for (size_t i = 0; i < VLEN; i++)
-        vstore(to + i * to_row, square[i]);
+    VEACH (i, VLEN)
+        vstore(to + (size_t)i * to_row, square[i]);
 }
 
 /* packed (depth, width) = transpose of b (columns, depth), zeros beyond `columns` */
@@ -210,10 +198,9 @@ static void pack_transposed(real *packed, size_t width, const real *b, size_t b_
 /* `vectors` is a constant where this is inlined: a loop that could be any length would become a
  * call or a string instruction, both slow for a few vectors. */
 VINLINE void copy_columns(real *packed, size_t width, const real *b, size_t b_row, size_t depth,
-                          size_t vectors) {
+                          int vectors) {
     for (; depth > 0; depth--, packed += width, b += b_row)
-#pragma GCC unroll 4
-        for (size_t j = 0; j < vectors; j++)
+        VEACH (j, vectors)
             vstore(packed + j * VLEN, vload(b + j * VLEN));
 }
 

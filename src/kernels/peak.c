@@ -1,34 +1,32 @@
 #include "kernels/bodies.h"
 #include "kernels/simd.h"
 
-/* Independent chains of multiply-adds: enough to cover the latency of two units (4 or 5 cycles) or
- * of four, and few enough that they and the two factors fit the registers. Without a fused
- * instruction a multiplication and an addition take its place and need a register in between. */
+/* Independent chains of multiply-adds: enough to cover the latency of two units (4 or 5 cycles),
+ * and few enough that they and the two factors fit the registers. Without a fused instruction a
+ * multiplication and an addition take its place, both into the chain's own register. */
 #if VBYTES == 64 || defined(__aarch64__)
-enum { CHAINS = 24 };
+enum { GROUP = 12 };
 #else
-enum { CHAINS = 12 };
+enum { GROUP = 7 };
 #endif
-enum { STEPS = 8 };
+enum { GROUPS = 2, STEPS = 8 };
 
 double KERNEL(fma_chains)(real *sum, size_t rounds) {
     /* x -> x·factor + term has the fixed point 1; volatile keeps the compiler from knowing. */
     const volatile real source[2] = {(real)0.5, (real)0.5};
     const vreal factor = vsplat(source[0]), term = vsplat(source[1]);
-    vreal chain[CHAINS];
-#pragma GCC unroll 32
-    for (int i = 0; i < CHAINS; i++)
-        chain[i] = vsplat(source[0]);
+    vreal chain[GROUPS][GROUP], total = vzero();
+    VEACH (g, GROUPS)
+        VEACH (i, GROUP)
+            chain[g][i] = vsplat(source[0]);
     for (size_t n = 0; n < rounds; n++)
-#pragma GCC unroll 8
-        for (int step = 0; step < STEPS; step++)
-#pragma GCC unroll 32
-            for (int i = 0; i < CHAINS; i++)
-                chain[i] = chain[i] * factor + term;
-    vreal total = vzero();
-#pragma GCC unroll 32
-    for (int i = 0; i < CHAINS; i++)
-        total += chain[i];
+        VEACH (step, STEPS)
+            VEACH (g, GROUPS)
+                VEACH (i, GROUP)
+                    chain[g][i] = chain[g][i] * factor + term;
+    VEACH (g, GROUPS)
+        VEACH (i, GROUP)
+            total += chain[g][i];
     *sum = vsum(total);
-    return (double)rounds * STEPS * CHAINS * VLEN * 2;
+    return (double)rounds * STEPS * GROUPS * GROUP * VLEN * 2;
 }
