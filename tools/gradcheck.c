@@ -11,11 +11,9 @@
 
 static const char about[] =
     "Checks every element of every gradient of the attention layer, in double, against finite\n"
-    "differences: all kinds of masks, self- and cross-attention, odd shapes, rotary positions, "
-    "each\n"
-    "path. With --break one fault goes into a backward of the same layer; the check must then "
-    "fail,\n"
-    "and say where.";
+    "differences: all kinds of masks, self- and cross-attention, odd shapes, rotary positions,\n"
+    "each path. With --break one fault goes into a backward of the same layer; the check must\n"
+    "then fail, and say where.";
 
 /* What a run adds up. Names are those of the tables, compared by text. */
 typedef struct tally {
