@@ -349,6 +349,9 @@ START_TEST(a_step_lost_in_rounding_is_no_wrong_gradient) {
         ck_assert_uint_eq(report.unresolved, i);
     }
     expect_result(check_simple((simple){.shape = LINEAR}, 64, NULL), ATTN_GRADCHECK_PASSED);
+    attn_gradcheck_options none = {.step = 1e-200}; /* its square is no number above 0 */
+    expect_result(check_simple((simple){.shape = LINEAR}, 64, &none),
+                  ATTN_GRADCHECK_STEP_TOO_SMALL);
 }
 END_TEST
 
