@@ -73,6 +73,16 @@ START_TEST(names_and_builds) {
 }
 END_TEST
 
+/* Neither a wrong answer nor a process that ends, nor one that never comes back. */
+START_TEST(the_peak_of_any_number_of_threads) {
+    const size_t threads[] = {0, 1, SIZE_MAX};
+    for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
+        double peak = attn_fma_peak(threads[i]);
+        ck_assert(peak > 0 && peak < 1e6);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("isa");
     TCase *tests = tcase_create("isa");
@@ -81,6 +91,7 @@ int main(void) {
     tcase_add_test(tests, the_environment_lowers_the_choice);
     tcase_add_test(tests, a_bad_environment_is_reported_or_ignored);
     tcase_add_test(tests, names_and_builds);
+    tcase_add_test(tests, the_peak_of_any_number_of_threads);
     suite_add_tcase(suite, tests);
     return test_main(suite);
 }

@@ -91,7 +91,7 @@ double bench_read_bandwidth(size_t threads) {
 static size_t default_threads(void) {
     const char *wanted = getenv("OMP_NUM_THREADS");
     unsigned long long threads;
-    if (wanted && tool_parse_unsigned(wanted, &threads) && threads > 0 && threads < 4096)
+    if (wanted && tool_parse_unsigned(wanted, &threads) && threads > 0 && threads <= 1024)
         return (size_t)threads;
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     return online > 0 ? (size_t)online : 1;
@@ -295,7 +295,7 @@ int command_bench(int argc, char **argv) {
          .has_min = true,
          .min = 1,
          .has_max = true,
-         .max = 4096},
+         .max = 1024},
         {.name = "double", .kind = TOOL_FLAG, .value = &o.in_double, .help = "measure in double"},
         {.name = "budget",
          .kind = TOOL_NUMBER,

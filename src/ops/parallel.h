@@ -6,8 +6,6 @@
 
 #include "base/size.h"
 
-#include <limits.h>
-
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -16,11 +14,16 @@
  */
 #define PARALLEL_MIN_WORK ((size_t)1 << 19)
 
+/* More threads than this, and more than OpenMP would use, are a slip: libgomp ends the process
+ * where the system cannot start them. */
+#define PARALLEL_MAX_THREADS ((size_t)1024)
+
 /* `max_threads` as a configuration gives it, 0 = as many as OpenMP would use. At least 1. */
 static inline size_t threads_resolve(size_t max_threads) {
 #ifdef _OPENMP
     size_t available = (size_t)omp_get_max_threads();
-    return size_min(max_threads ? max_threads : available, INT_MAX);
+    return size_min(max_threads ? max_threads : available,
+                    size_max(available, PARALLEL_MAX_THREADS));
 #else
     (void)max_threads;
     return 1;

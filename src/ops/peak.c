@@ -1,9 +1,13 @@
 #include <attn/isa.h>
 
 #include "base/real.h"
+#include "base/size.h"
 #include "kernels/kernels.h"
 
 #include <time.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 static double seconds_of(clockid_t clock) {
     struct timespec now;
@@ -30,7 +34,11 @@ static double measure(size_t threads, size_t rounds) {
 double attn_fma_peak(size_t threads) {
     const double slice = 0.01;
     const size_t runs = 10, first_rounds = 1000;
-    threads = threads ? threads : 1;
+#ifdef _OPENMP
+    /* More threads than processors take longer, and reach no more. */
+    threads = size_min(threads, (size_t)omp_get_num_procs());
+#endif
+    threads = size_max(threads, 1);
     measure(threads, first_rounds); /* wakes the threads */
     /* How many rounds fill a slice is asked of the processor's clock, not the wall's: on a busy
      * machine one thread may have waited most of the time. */
