@@ -257,6 +257,24 @@ START_TEST(bad_backwards_change_nothing) {
     cfg.num_heads = 4;
     backward_refused(&run, &cfg, &run.w, &run.saved, run.dy, &run.dw, &run.dx, &run.arena,
                      ATTN_ERROR_SHAPE, "num_heads 2");
+    cfg = run.cfg; /* the same heads of another model: its rows have another length */
+    cfg.d_head = attn_mha_d_head(c);
+    cfg.d_model += 2;
+    backward_refused(&run, &cfg, &run.w, &run.saved, run.dy, &run.dw, &run.dx, &run.arena,
+                     ATTN_ERROR_SHAPE, "d_model");
+    cfg = run.cfg;
+    cfg.has_scale = true;
+    cfg.scale = 17;
+    backward_refused(&run, &cfg, &run.w, &run.saved, run.dy, &run.dw, &run.dx, &run.arena,
+                     ATTN_ERROR_ARGUMENT, "scale is 17");
+    cfg = run.cfg;
+    cfg.rope = ATTN_ROPE_HALF;
+    backward_refused(&run, &cfg, &run.w, &run.saved, run.dy, &run.dw, &run.dx, &run.arena,
+                     ATTN_ERROR_ARGUMENT, "rope");
+    attn_mha_saved larger = run.saved;
+    larger.input.batch += 5;
+    backward_refused(&run, c, &run.w, &larger, run.dy, &run.dw, &run.dx, &run.arena,
+                     ATTN_ERROR_SHAPE, "saved.input");
     attn_mha_input_grads dx = {.query = run.dx_q, .key = run.y};
     if (!_i)
         backward_refused(&run, c, &run.w, &run.saved, run.dy, &run.dw, &dx, &run.arena,

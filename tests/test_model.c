@@ -451,10 +451,19 @@ START_TEST(bad_calls_are_refused) {
     bad.batch = SIZE_MAX / 8;
     attn_memory memory;
     test_refused(attn_model_memory(&m.config, &bad, &memory), ATTN_ERROR_OVERFLOW);
+    attn_arena measuring;
+    test_ok(attn_arena_init_measuring(&measuring));
+    test_refused(attn_model_forward(&m.config, &m.w, &good, &loss, &measuring, &saved),
+                 ATTN_ERROR_ARGUMENT);
     attn_model_params none = {0};
     test_refused(attn_model_forward(&m.config, &none, &good, &loss, &m.arena, &saved),
                  ATTN_ERROR_ARGUMENT);
     ck_assert_uint_eq(m.arena.used, 0);
+    test_ok(attn_model_forward(&m.config, &m.w, &good, &loss, &m.arena, &saved));
+    test_refused(attn_model_backward(&m.config, &m.w, &saved, &m.dw, &measuring),
+                 ATTN_ERROR_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(attn_error_message(), "measures"));
+    attn_arena_reset(&m.arena);
     /* a forward without targets has nothing to go back from */
     bad = good;
     bad.targets = NULL;

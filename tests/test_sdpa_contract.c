@@ -76,6 +76,23 @@ END_TEST
 
 /* A second backward, into gradients full of garbage, gives the same bits; a gradient that is not
  * wanted changes no other. */
+/* libgomp ends the process where threads cannot be started: nobody gets as many as asked for. */
+START_TEST(threads_have_a_bound) {
+    attn_sdpa_input in = {.shape = {1 << 20, 8, 64, 64, 16},
+                          .query_strides = attn_strides_bthd(64, 8, 16),
+                          .key_strides = attn_strides_bthd(64, 8, 16),
+                          .value_strides = attn_strides_bthd(64, 8, 16)};
+    attn_sdpa_output out = {.context_strides = in.query_strides};
+    attn_sdpa_config config = {.kernel = (attn_kernel)_i, .max_threads = 1};
+    attn_memory one, many;
+    test_ok(attn_sdpa_memory(&config, &in, &out, &one));
+    config.max_threads = SIZE_MAX;
+    test_ok(attn_sdpa_memory(&config, &in, &out, &many));
+    ck_assert_uint_ge(many.inference, one.inference);
+    ck_assert_uint_le(many.inference, 1100 * one.inference);
+}
+END_TEST
+
 START_TEST(backward_again_and_in_part) {
     const attn_sdpa_config config = {.kernel = (attn_kernel)_i};
     problem p = problem_make((attn_shape){2, 2, 33, 40, 6}, BTHD, &problem_plans[PLANS - 2], 4);
@@ -339,6 +356,11 @@ START_TEST(backward_refuses) {
     REFUSE_BACKWARD(c.saved.kernel = (attn_kernel)9, ATTN_ERROR_ARGUMENT, "saved");
     REFUSE_BACKWARD(c.config.kernel = (attn_kernel)(ATTN_KERNEL_REFERENCE + ATTN_KERNEL_FUSED - _i),
                     ATTN_ERROR_ARGUMENT, "kernel");
+    REFUSE_BACKWARD((c.config.has_scale = true, c.config.scale = 17), ATTN_ERROR_ARGUMENT,
+                    "scale is 17");
+    REFUSE_BACKWARD(c.grads.value = c.grads.query, ATTN_ERROR_ARGUMENT, "different arrays");
+    if (_i == ATTN_KERNEL_FUSED)
+        REFUSE_BACKWARD(c.saved.output.context = NULL, ATTN_ERROR_ARGUMENT, "saved");
     REFUSE_BACKWARD(c.saved.input.shape.d_head = 0, ATTN_ERROR_ARGUMENT, "d_head");
     REFUSE_BACKWARD(c.saved.input.query = NULL, ATTN_ERROR_ARGUMENT, "query");
     REFUSE_BACKWARD(c.d_o_strides.element = 2, ATTN_ERROR_UNSUPPORTED, "dcontext_strides");
@@ -421,9 +443,16 @@ int main(void) {
     Suite *suite = suite_create("sdpa_contract");
     TCase *tests = tcase_create("sdpa_contract");
     const TTest *const of_both_paths[] = {
-        inference_equals_training, threads_change_no_bit, backward_again_and_in_part,
-        memory_is_exact,           memory_of_anything,    forward_refuses,
-        backward_refuses,          empty_inputs,          arena_is_not_remembered,
+        inference_equals_training,
+        threads_change_no_bit,
+        threads_have_a_bound,
+        backward_again_and_in_part,
+        memory_is_exact,
+        memory_of_anything,
+        forward_refuses,
+        backward_refuses,
+        empty_inputs,
+        arena_is_not_remembered,
     };
     for (size_t n = 0; n < sizeof of_both_paths / sizeof *of_both_paths; n++)
         tcase_add_loop_test(tests, of_both_paths[n], ATTN_KERNEL_REFERENCE, ATTN_KERNEL_FUSED + 1);

@@ -71,6 +71,7 @@ typedef struct attn_mha_input {
 
 /* What the forward kept for the backward, in the arena. */
 typedef struct attn_mha_saved {
+    attn_mha_config config; /* of the forward; the backward refuses one that computes otherwise */
     attn_mha_input input;
     attn_real *q, *k, *v; /* projected queries, keys, values; q and k turned, with rope */
     attn_real *context;   /* O, before the output projection */

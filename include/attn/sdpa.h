@@ -72,6 +72,7 @@ typedef struct attn_sdpa_saved {
     attn_sdpa_input input;
     attn_sdpa_output output;
     attn_kernel kernel; /* the path taken: reference or fused */
+    double scale;       /* of the forward; the backward refuses another one */
     attn_real *weights; /* reference: P (B,H,Lq,Lk) */
     attn_real *row_max; /* fused: m (B,H,Lq), -inf for a fully masked row */
     attn_real *row_sum; /* fused: l (B,H,Lq), 0 for a fully masked row */

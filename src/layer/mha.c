@@ -208,6 +208,7 @@ attn_status attn_mha_forward(const attn_mha_config *config, const attn_mha_param
     }
     size_t mark = attn_arena_mark(arena);
     attn_status status = forward(&call, params, input, y, arena, &kept, keep);
+    kept.config = *config;
     if (status == ATTN_OK && keep)
         *saved = kept;
     else

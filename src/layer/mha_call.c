@@ -89,14 +89,28 @@ attn_status attni_mha_check_forward(const attni_mha *call, const attn_mha_params
     return require(y, "y");
 }
 
+/* The scale is compared where it is used, in the core. */
 attn_status attni_mha_check_saved(const attni_mha *call, const attn_mha_saved *saved) {
     const attn_shape *want = &call->shape, *have = &saved->core.input.shape;
+    attni_mha then;
     if (have->d_head == 0)
         return attni_fail(ATTN_ERROR_ARGUMENT, "saved holds no forward");
-    if (have->num_heads != want->num_heads || have->d_head != want->d_head)
-        return attni_fail(ATTN_ERROR_SHAPE,
-                          "saved has num_heads %zu and d_head %zu, config %zu and %zu",
-                          have->num_heads, have->d_head, want->num_heads, want->d_head);
+    ATTNI_TRY(attni_mha_resolve(&then, &saved->config, &saved->input));
+    if (then.d_model != call->d_model || have->num_heads != want->num_heads ||
+        have->d_head != want->d_head)
+        return attni_fail(
+            ATTN_ERROR_SHAPE,
+            "saved has d_model %zu, num_heads %zu and d_head %zu, config %zu, %zu and "
+            "%zu",
+            then.d_model, have->num_heads, have->d_head, call->d_model, want->num_heads,
+            want->d_head);
+    if (have->batch != want->batch || have->len_q != want->len_q || have->len_k != want->len_k)
+        return attni_fail(ATTN_ERROR_SHAPE, "saved.input is not the one of the forward");
+    if (then.rope_q.pairing != call->rope_q.pairing || then.rope_q.base != call->rope_q.base)
+        return attni_fail(ATTN_ERROR_ARGUMENT,
+                          "rope is %d of base %g, but saved comes from %d of base %g",
+                          (int)call->rope_q.pairing, call->rope_q.base, (int)then.rope_q.pairing,
+                          then.rope_q.base);
     return ATTN_OK;
 }
 

@@ -233,6 +233,13 @@ static attn_status require_room(const attn_arena *arena, const attn_arena *count
     return ATTN_OK;
 }
 
+static attn_status refuse_measuring(const attn_arena *arena) {
+    if (arena->measuring)
+        return attni_fail(ATTN_ERROR_ARGUMENT,
+                          "arena only measures: attn_model_memory tells the bytes");
+    return ATTN_OK;
+}
+
 attn_status attn_model_forward(const attn_model_config *config, const attn_model_params *params,
                                const attn_model_input *input, attn_loss *loss, attn_arena *arena,
                                attn_model_saved *saved) {
@@ -243,6 +250,7 @@ attn_status attn_model_forward(const attn_model_config *config, const attn_model
     ATTNI_TRY(check_arrays(&c, params));
     if (!arena)
         return attni_fail(ATTN_ERROR_ARGUMENT, "arena is NULL");
+    ATTNI_TRY(refuse_measuring(arena));
     ATTNI_TRY(attn_arena_init_measuring(&counted));
     ATTNI_TRY(forward(&c, NULL, NULL, &counted, saved ? &kept : NULL));
     ATTNI_TRY(require_room(arena, &counted));
@@ -274,6 +282,7 @@ attn_status attn_model_backward(const attn_model_config *config, const attn_mode
         return attni_fail(ATTN_ERROR_ARGUMENT, "saved is of no forward with targets");
     if (!dparams || !dparams->token_embedding || !dparams->layers || !dparams->head_weight)
         return attni_fail(ATTN_ERROR_ARGUMENT, "dparams is NULL or has no arrays");
+    ATTNI_TRY(refuse_measuring(arena));
     ATTNI_TRY(attn_arena_init_measuring(&counted));
     ATTNI_TRY(backward(&c, NULL, saved, NULL, &counted));
     ATTNI_TRY(require_room(arena, &counted));

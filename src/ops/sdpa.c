@@ -75,7 +75,8 @@ attn_status attn_sdpa_forward(const attn_sdpa_config *config, const attn_sdpa_in
                                                  output->context_strides, input->shape.len_q, true},
                                  &input->shape, arena->measuring));
     ATTNI_TRY(choose_kernel(&kernel, config->kernel, output));
-    attn_sdpa_saved kept = {.input = *input, .output = *output, .kernel = kernel};
+    attn_sdpa_saved kept = {
+        .input = *input, .output = *output, .kernel = kernel, .scale = call.scale};
     size_t mark = attn_arena_mark(arena);
     attn_status status = paths[kernel].forward(&call, output, arena, saved ? &kept : NULL);
     if (status != ATTN_OK) {
@@ -84,6 +85,18 @@ attn_status attn_sdpa_forward(const attn_sdpa_config *config, const attn_sdpa_in
     }
     if (saved)
         *saved = kept;
+    return ATTN_OK;
+}
+
+/* Two gradients in one array would be neither. Empty ones may have one address. */
+static attn_status check_distinct(const attn_sdpa_grads *grads, const attn_shape *s) {
+    const bool has_q = s->batch * s->num_heads * s->len_q > 0;
+    const bool has_k = s->batch * s->num_heads * s->len_k > 0;
+    const real *dq = has_q ? grads->query : NULL, *dk = has_k ? grads->key : NULL;
+    const real *dv = has_k ? grads->value : NULL;
+    if ((dq && (dq == dk || dq == dv)) || (dk && dk == dv))
+        return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa_backward: grads: query, key and value "
+                                               "must be different arrays");
     return ATTN_OK;
 }
 
@@ -96,7 +109,7 @@ static attn_status check_saved(const attn_sdpa_config *config, const attn_sdpa_s
     if (saved->kernel == ATTN_KERNEL_REFERENCE)
         complete = complete || saved->weights || s->len_k == 0;
     else if (saved->kernel == ATTN_KERNEL_FUSED)
-        complete = complete || (saved->row_max && saved->row_sum);
+        complete = complete || (saved->row_max && saved->row_sum && saved->output.context);
     else
         complete = false;
     if (!complete)
@@ -122,6 +135,12 @@ attn_status attn_sdpa_backward(const attn_sdpa_config *config, const attn_sdpa_s
     const attn_shape *shape = &saved->input.shape;
     ATTNI_TRY(check_saved(config, saved, arena->measuring));
     ATTNI_TRY(resolve(&call, config, &saved->input, arena->measuring));
+    if (call.scale != saved->scale)
+        return attni_fail(ATTN_ERROR_ARGUMENT,
+                          "attn_sdpa_backward: scale is %g, but saved comes from %g", call.scale,
+                          saved->scale);
+    if (!arena->measuring)
+        ATTNI_TRY(check_distinct(grads, shape));
     ATTNI_TRY(attni_tensor_check(
         "attn_sdpa", &(attni_tensor){"dcontext", dcontext, *dcontext_strides, shape->len_q, false},
         shape, arena->measuring));
