@@ -183,7 +183,6 @@ static void run_group(const group *g, size_t threads) {
         run_share(g, 0, 1);
         return;
     }
-#ifdef _OPENMP
     if (g->work < large) {
 #pragma omp parallel for schedule(static, 1) num_threads((int)threads)
         for (size_t share = 0; share < threads; share++)
@@ -193,7 +192,6 @@ static void run_group(const group *g, size_t threads) {
         for (size_t tile = 0; tile < g->tiles; tile++)
             run_any(g, tile);
     }
-#endif
 }
 
 void attni_gemm_parallel(const attni_product *products, size_t count, size_t max_threads) {

@@ -126,7 +126,9 @@ void attni_rope_rotate(real *y, const real *x, const attn_strides *strides,
         y, x, *strides, *config, shape->batch, shape->num_heads, shape->d_head, back ? -1 : 1};
     size_t tasks = size_div_up(len, TOKENS);
     size_t work = TOKENS * (r.d_head / 2) * (4 * r.batch * r.num_heads + 40);
-#pragma omp parallel for schedule(static) num_threads(threads_for(max_threads, tasks, work))
+    int threads = threads_for(max_threads, tasks, work);
+    (void)threads; /* without OpenMP */
+#pragma omp parallel for schedule(static) num_threads(threads)
     for (size_t task = 0; task < tasks; task++)
         turn_tokens(&r, task * TOKENS, size_min(len, (task + 1) * TOKENS));
 }
