@@ -367,6 +367,18 @@ static const char *const bad_gnuplots[] = {
     "kill -9 $$",
 };
 
+START_TEST(a_gnuplot_that_hangs_does_not_hang_the_run) {
+    char *dir = plot_scratch();
+    fake_gnuplot(dir, "exec /bin/sleep 100");
+    tool_plot_patience = 0.3;
+    double start = tool_seconds();
+    ck_assert_int_eq(tool_plot(dir, "picture", picture), TOOL_OK);
+    ck_assert(tool_seconds() - start < 60);
+    ck_assert(command_exists(dir, "picture.gp") && !command_exists(dir, "picture.png"));
+    command_remove(dir);
+}
+END_TEST
+
 START_TEST(without_gnuplot_data_and_script_stay) {
     char *dir = plot_scratch(), *old = tool_path(dir, "picture.png");
     FILE *stale = fopen(old, "w");
@@ -421,6 +433,7 @@ int main(void) {
     tcase_add_test(tests, directories_are_made_with_those_above);
     tcase_add_test(tests, plots_need_no_display);
     tcase_add_loop_test(tests, without_gnuplot_data_and_script_stay, 0, 4);
+    tcase_add_test(tests, a_gnuplot_that_hangs_does_not_hang_the_run);
     tcase_add_test(tests, progress_in_a_pipe_is_plain_lines);
     suite_add_tcase(suite, tests);
     return test_main(suite);

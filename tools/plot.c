@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
@@ -87,13 +88,29 @@ static int start(pid_t *child, int words, char **arguments) {
     return error;
 }
 
-/* Reads to the end; keeps the last line that says something (gnuplot's reason comes last). */
-static void read_words(int fd, char *line, size_t size) {
+double tool_plot_patience = 60;
+
+/* Whether there is something to read, or the end, before the deadline. */
+static bool wait_until(int fd, double deadline) {
+    for (;;) {
+        double left = deadline - tool_seconds();
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        int found = left > 0 ? poll(&ready, 1, (int)(1000 * left) + 1) : 0;
+        if (found >= 0 || errno != EINTR)
+            return found != 0;
+    }
+}
+
+/* Reads to the end; keeps the last line that says something (gnuplot's reason comes last). False if
+ * the end does not come. */
+static bool read_words(int fd, char *line, size_t size) {
+    const double deadline = tool_seconds() + tool_plot_patience;
     char byte;
     size_t length = 0;
-    bool fresh = false;
-    ssize_t got;
-    while ((got = read(fd, &byte, 1)) == 1 || (got < 0 && errno == EINTR)) {
+    bool fresh = false, in_time;
+    ssize_t got = 0;
+    while ((in_time = wait_until(fd, deadline)) &&
+           ((got = read(fd, &byte, 1)) == 1 || (got < 0 && errno == EINTR))) {
         if (got < 0)
             continue;
         if (byte == '\n') {
@@ -107,6 +124,7 @@ static void read_words(int fd, char *line, size_t size) {
         }
     }
     line[length] = '\0';
+    return in_time;
 }
 
 /* One line a run of the command, not one a picture. */
@@ -123,6 +141,7 @@ static void run_gnuplot(const char *dir, const char *name) {
     char *png_name = tool_format("%s.png", name), *png = tool_path(dir, png_name);
     char words[200] = "", reason[300];
     int ends[2], error, result = 0;
+    bool ended = true;
     pid_t child;
     unlink(png); /* a failure must not leave an old picture that looks like the new one */
     if (pipe(ends) != 0) {
@@ -134,7 +153,9 @@ static void run_gnuplot(const char *dir, const char *name) {
         error = start(&child, ends[1], arguments);
         close(ends[1]);
         if (error == 0) {
-            read_words(ends[0], words, sizeof words);
+            ended = read_words(ends[0], words, sizeof words);
+            if (!ended)
+                kill(child, SIGKILL);
             while (waitpid(child, &result, 0) < 0 && errno == EINTR)
                 continue;
         }
@@ -146,7 +167,9 @@ static void run_gnuplot(const char *dir, const char *name) {
         snprintf(reason, sizeof reason, "gnuplot does not start (%s)", strerror(error));
         lament(dir, name, reason);
     } else if (result != 0 || access(png, F_OK) != 0) {
-        if (WIFSIGNALED(result))
+        if (!ended)
+            snprintf(reason, sizeof reason, "gnuplot does not end (%g s)", tool_plot_patience);
+        else if (WIFSIGNALED(result))
             snprintf(reason, sizeof reason, "gnuplot died of signal %d", WTERMSIG(result));
         else
             snprintf(reason, sizeof reason, "gnuplot failed with status %d%s%s",

@@ -25,4 +25,7 @@ int tool_plot(const char *dir, const char *name, const char *script);
 int tool_plot_sized(const char *dir, const char *name, const char *script, size_t width,
                     size_t height);
 
+/* Seconds that gnuplot may take for a picture. */
+extern double tool_plot_patience;
+
 #endif
