@@ -107,6 +107,15 @@ START_TEST(faults_are_found_where_they_are) {
 }
 END_TEST
 
+/* What would be left out of account is refused, and --json is one line or nothing. */
+START_TEST(options_that_do_not_go_together) {
+    command_refused(ATTN("gradcheck", "--break", "list", "--json"), 2, "--json", "--break");
+    command_refused(ATTN("gradcheck", "--break=sign-flipped", "--kernel=fused"), 2, "--kernel",
+                    "--break");
+    command_refused(ATTN("gradcheck", "--break=sign-flipped", "--every"), 2, "--every", "--break");
+}
+END_TEST
+
 START_TEST(all_faults_are_listed) {
     command_run run = ATTN("gradcheck", "--break", "list");
     ck_assert_int_eq(run.status, 0);
@@ -141,6 +150,7 @@ int main(void) {
     tcase_add_test(tests, the_layer_passes);
     tcase_add_test(tests, the_table_says_so);
     tcase_add_loop_test(tests, faults_are_found_where_they_are, 0, NUM_FAULTS);
+    tcase_add_test(tests, options_that_do_not_go_together);
     tcase_add_test(tests, all_faults_are_listed);
     tcase_add_test(tests, bad_options_are_refused);
     suite_add_tcase(suite, tests);

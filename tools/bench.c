@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "json.h"
 #include "options.h"
+#include "output.h"
 #include "tool.h"
 
 #include <attn/isa.h>
@@ -259,12 +260,16 @@ static int run_options(const bench_options *o, const char *what) {
                                 what ? what : "--shape");
     if (!o->all && !o->plot_dir && !what)
         return tool_usage_error("what to measure is missing: layer, core, --all or --plot DIR");
+    if (o->in_json && !o->all && !what)
+        return tool_usage_error("--json needs numbers: layer, core or --all beside --plot");
     if (what && strcmp(what, "layer") != 0 && strcmp(what, "core") != 0)
         return tool_usage_error("'%s' is neither layer nor core", what);
     c.layer = what && strcmp(what, "layer") == 0;
     if (parse_shape(&c.shape, o->shape ? o->shape : "gpt2") != TOOL_OK)
         return TOOL_USAGE;
-    int status = TOOL_OK;
+    int status = o->plot_dir ? tool_directory_create(o->plot_dir) : TOOL_OK;
+    if (status != TOOL_OK)
+        return status;
     if (o->all)
         status = run_all(c, o->in_json);
     else if (what)

@@ -165,7 +165,7 @@ static void print_broken(const check_outcome *outcome, const char *name, int fau
 
 static int check_broken(const char *name, uint64_t seed, bool json) {
     if (strcmp(name, "list") == 0)
-        return break_list();
+        return json ? tool_usage_error("--json does not go with --break list") : break_list();
     int fault = break_find(name);
     if (fault == BREAK_NOTHING)
         return tool_usage_error("--break: there is no fault '%s' (see --break list)", name);
@@ -197,6 +197,7 @@ int command_gradcheck(int argc, char **argv) {
     enum { ALL, REFERENCE, FUSED };
     int kernel = ALL;
     const char *fault = NULL;
+    bool kernel_given = false;
     request r = {.seed = 1};
     const tool_option options[] = {
         {.name = "break",
@@ -209,6 +210,7 @@ int command_gradcheck(int argc, char **argv) {
          .value = &kernel,
          .argument = "PATH",
          .choices = kernels,
+         .given = &kernel_given,
          .help = "paths to check"},
         {.name = "every",
          .kind = TOOL_FLAG,
@@ -221,6 +223,9 @@ int command_gradcheck(int argc, char **argv) {
     int status;
     if (!tool_options_parse(&usage, argc, argv, NULL, &status))
         return status;
+    if (fault && (kernel_given || r.every))
+        return tool_usage_error("--%s does not go with --break, which has a backward of its own",
+                                kernel_given ? "kernel" : "every");
     if (fault)
         return check_broken(fault, r.seed, r.json);
     if (kernel != FUSED)

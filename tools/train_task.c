@@ -45,7 +45,8 @@ static int read_all(const char *path, unsigned char **bytes, size_t *count) {
         }
         if (*count < room)
             continue;
-        unsigned char *larger = realloc(*bytes, room *= 2);
+        room = room < TEXT_MAX ? 2 * room : TEXT_MAX + 1; /* one more: to see that it goes on */
+        unsigned char *larger = realloc(*bytes, room);
         if (!larger) {
             fclose(stream);
             return tool_fail("%s: too large for the memory", path);
