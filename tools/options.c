@@ -24,8 +24,12 @@ static const char *keep(char *text) {
     return text;
 }
 
+static bool only_digits(const char *text) {
+    return *text && strspn(text, "0123456789") == strlen(text);
+}
+
 bool tool_parse_unsigned(const char *text, unsigned long long *value) {
-    if (!*text || strspn(text, "0123456789") != strlen(text))
+    if (!only_digits(text))
         return false;
     errno = 0;
     *value = strtoull(text, NULL, 10);
@@ -42,8 +46,7 @@ bool tool_parse_number(const char *text, double *value) {
 }
 
 static bool parse_integer(const char *text, int64_t *value) {
-    const char *digits = text + (*text == '-' || *text == '+');
-    if (!*digits || strspn(digits, "0123456789") != strlen(digits))
+    if (!only_digits(text + (*text == '-' || *text == '+')))
         return false;
     errno = 0;
     *value = strtoll(text, NULL, 10);
@@ -65,10 +68,6 @@ static int check_range(const tool_option *o, const char *text, double value) {
         return complain(o, text, what);
     }
     return TOOL_OK;
-}
-
-static bool only_digits(const char *text) {
-    return *text && strspn(text, "0123456789") == strlen(text);
 }
 
 static int set_unsigned(const tool_option *o, const char *text) {

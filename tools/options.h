@@ -14,8 +14,7 @@
  *         return status;
  *
  * Every option takes its value as `--name=value` or `--name value`; a flag is switched on by
- * `--name`, off by `--no-name` or `--name=false`. The values before the call are the defaults,
- * which
+ * `--name`, off by `--no-name` or `--name=false`. Values set before the call are the defaults that
  * --help shows. Anything wrong costs one line that names option and value, and status 2.
  */
 #ifndef OPTIONS_H

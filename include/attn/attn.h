@@ -1,5 +1,5 @@
 /*
- * attn.h - all of attn. Each header can be included alone; this one has them in reading order.
+ * attn.h - all of attn. Each header can be included alone; to read, start with mha.h.
  */
 #ifndef ATTN_ATTN_H
 #define ATTN_ATTN_H

@@ -1,8 +1,9 @@
 /*
  * cross_entropy.h - the mean loss of next-token prediction, straight from the logits.
  *
- *     forward    loss = 1/n · sum over counted rows of (lse_i - s_i,target),   lse = log sum_j exp
- * s_j backward   ds_ij = dloss/n · (p_ij - [j = target_i]),                    p = softmax(s)
+ *     forward    loss  = 1/n · sum over counted rows i of (lse_i - s_i,target)
+ *                lse_i = log sum_j exp(s_ij)
+ *     backward   ds_ij = dloss/n · (p_ij - [j = target_i]),   p = softmax(s)
  *
  * n counts the rows whose target is not -1. Rows with target -1 take no part: they add nothing to
  * the loss and have gradient 0. If no row counts, the loss is 0 and so is every gradient.
