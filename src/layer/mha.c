@@ -1,6 +1,6 @@
 #include "layer/mha_call.h"
 
-#include "base/fail.h"
+#include "base/dry_run.h"
 #include "base/size.h"
 #include "ops/linear_products.h"
 #include "ops/rope.h"
@@ -181,15 +181,6 @@ static attn_status backward(const attni_mha *call, const attn_mha_params *w,
     return ATTN_OK;
 }
 
-/* Refuses, before anything is written, what a dry run of the call says will not fit. */
-static attn_status require_room(const attn_arena *arena, size_t bytes) {
-    size_t room = arena->capacity - arena->used;
-    if (bytes > room)
-        return attni_fail(ATTN_ERROR_MEMORY, "arena: %zu bytes needed, %zu of %zu left", bytes,
-                          room, arena->capacity);
-    return ATTN_OK;
-}
-
 attn_status attn_mha_forward(const attn_mha_config *config, const attn_mha_params *params,
                              const attn_mha_input *input, attn_real *y, attn_arena *arena,
                              attn_mha_saved *saved) {
@@ -204,7 +195,7 @@ attn_status attn_mha_forward(const attn_mha_config *config, const attn_mha_param
         ATTNI_TRY(attni_mha_check_forward(&call, params, input, y));
         ATTNI_TRY(attn_arena_init_measuring(&dry));
         ATTNI_TRY(forward(&call, params, input, y, &dry, &kept, keep));
-        ATTNI_TRY(require_room(arena, dry.high_water));
+        ATTNI_TRY(dry_run_fits(&dry, arena));
     }
     size_t mark = attn_arena_mark(arena);
     attn_status status = forward(&call, params, input, y, arena, &kept, keep);
@@ -231,7 +222,7 @@ attn_status attn_mha_backward(const attn_mha_config *config, const attn_mha_para
         ATTNI_TRY(attni_mha_check_backward(&call, params, dy, dparams, dinput));
         ATTNI_TRY(attn_arena_init_measuring(&dry));
         ATTNI_TRY(backward(&call, params, saved, dy, dparams, dx, &dry));
-        ATTNI_TRY(require_room(arena, dry.high_water));
+        ATTNI_TRY(dry_run_fits(&dry, arena));
     }
     size_t mark = attn_arena_mark(arena);
     attn_status status = backward(&call, params, saved, dy, dparams, dx, arena);

@@ -1,6 +1,6 @@
 #include <attn/model.h>
 
-#include "base/fail.h"
+#include "base/dry_run.h"
 #include "base/real.h"
 #include "base/size.h"
 #include "ops/cross_entropy.h"
@@ -30,12 +30,11 @@ static attn_status resolve(call *c, const attn_model_config *config,
         return attni_fail(ATTN_ERROR_ARGUMENT, "weights_layer %zu: the model has num_layers %zu",
                           input->weights_layer, config->num_layers);
     *c = (call){.config = config, .input = input, .layer = attn_model_layer_config(config)};
-    size_t bytes;
+    size_t bytes, streams = size_max(config->num_layers + 1, 2);
     if (!size_mul(&c->rows, input->batch, input->len) ||
         !size_mul(&c->width, c->rows, config->d_model) ||
-        !size_mul(&c->logits, c->rows, config->vocab) ||
-        !size_product(&bytes, (size_t[]){c->width, config->num_layers, sizeof(real)}, 3) ||
-        !size_mul(&bytes, c->logits, sizeof(real)))
+        !size_mul(&c->logits, c->rows, config->vocab) || !size_mul(&bytes, c->width, streams) ||
+        !size_mul(&bytes, bytes, sizeof(real)) || !size_mul(&bytes, c->logits, sizeof(real)))
         return attni_fail(ATTN_ERROR_OVERFLOW,
                           "batch %zu, len %zu, vocab %zu, d_model %zu: the size wraps",
                           input->batch, input->len, config->vocab, config->d_model);
@@ -225,14 +224,6 @@ attn_status attn_model_memory(const attn_model_config *config, const attn_model_
     return ATTN_OK;
 }
 
-/* A call must not fail half-way, with some of its results written: is there room for all of it? */
-static attn_status require_room(const attn_arena *arena, const attn_arena *counted) {
-    if (counted->high_water > arena->capacity - arena->used)
-        return attni_fail(ATTN_ERROR_MEMORY, "arena full: %zu bytes wanted, %zu of %zu in use",
-                          counted->high_water, arena->used, arena->capacity);
-    return ATTN_OK;
-}
-
 static attn_status refuse_measuring(const attn_arena *arena) {
     if (arena->measuring)
         return attni_fail(ATTN_ERROR_ARGUMENT,
@@ -253,7 +244,7 @@ attn_status attn_model_forward(const attn_model_config *config, const attn_model
     ATTNI_TRY(refuse_measuring(arena));
     ATTNI_TRY(attn_arena_init_measuring(&counted));
     ATTNI_TRY(forward(&c, NULL, NULL, &counted, saved ? &kept : NULL));
-    ATTNI_TRY(require_room(arena, &counted));
+    ATTNI_TRY(dry_run_fits(&counted, arena));
 
     size_t mark = attn_arena_mark(arena);
     attn_loss result = {0};
@@ -285,7 +276,7 @@ attn_status attn_model_backward(const attn_model_config *config, const attn_mode
     ATTNI_TRY(refuse_measuring(arena));
     ATTNI_TRY(attn_arena_init_measuring(&counted));
     ATTNI_TRY(backward(&c, NULL, saved, NULL, &counted));
-    ATTNI_TRY(require_room(arena, &counted));
+    ATTNI_TRY(dry_run_fits(&counted, arena));
 
     size_t mark = attn_arena_mark(arena);
     attn_status status = backward(&c, params, saved, dparams, arena);
