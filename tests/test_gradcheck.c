@@ -261,9 +261,11 @@ START_TEST(a_failing_function_is_passed_on) {
         attn_real x[N];
         fill(&m, k ? FAILS_LATER : FAILS_AT_ONCE, 0, x);
         attn_gradcheck_problem problem = {wavy, &m, x, N, NULL, 0};
-        attn_gradcheck_report report;
-        test_refused(run_check(&report, NULL, &problem, NULL), ATTN_ERROR_UNSUPPORTED);
+        attn_gradcheck_report report = {.checked = 77};
+        attn_gradcheck_tensor_report tensor = {.checked = 77};
+        test_refused(run_check(&report, &tensor, &problem, NULL), ATTN_ERROR_UNSUPPORTED);
         ck_assert_uint_eq(m.calls, k ? 9 : 1);
+        ck_assert(report.checked == 77 && tensor.checked == 77); /* a failed call changes nothing */
     }
 }
 END_TEST

@@ -23,7 +23,7 @@
  * The claim a agrees if
  *
  *     |a - n| <= tolerance · max(|a|, |n|, floor · largest gradient of that tensor,
- * noise/tolerance)
+ *                                noise / tolerance, 1e-9 · max(1,|f|))
  *
  * where noise = 16 · epsilon · max(1,|f|) / h is what the rounding of f can do to n: gradients that
  * are zero, or zero to rounding, are compared absolutely. It is never silently large: where it
@@ -143,8 +143,9 @@ ATTN_API attn_status attn_gradcheck_memory(const attn_gradcheck_problem *problem
                                            attn_memory *need);
 
 /* The check. ATTN_OK says that it was made, report->result how it ended. `tensors` (num_tensors,
- * or 1 without a list) may be NULL. Scratch is given back to the arena. The function may use the
- * same arena: for each call it begins, empty, behind that scratch. */
+ * or 1 without a list) may be NULL. Where the function fails, its status is the answer, and reports
+ * are as they were. Scratch is given back to the arena. The function may use the same arena: for
+ * each call it begins, empty, behind that scratch. */
 ATTN_API attn_status attn_gradcheck_run(attn_gradcheck_report *report,
                                         attn_gradcheck_tensor_report *tensors,
                                         const attn_gradcheck_problem *problem,

@@ -121,16 +121,29 @@ static size_t samples_of(const attn_gradcheck_options *options, size_t count) {
     }
 }
 
+static attn_status carve_reals(gradcheck_run *run, real **array) {
+    void *object;
+    ATTNI_TRY(attn_arena_alloc(run->arena, &object, run->problem->count, sizeof(real)));
+    *array = object;
+    return ATTN_OK;
+}
+
 static attn_status carve(gradcheck_run *run) {
-    size_t count = run->problem->count, max_items = 0;
+    size_t max_items = 0;
+    void *items, *reports;
     for (size_t t = 0; t < num_tensors(run->problem); t++)
         max_items =
             size_max(max_items, samples_of(&run->options, tensor_at(run->problem, t).count));
-    ATTNI_TRY(attn_arena_alloc(run->arena, (void **)&run->saved, count, sizeof(real)));
-    ATTNI_TRY(attn_arena_alloc(run->arena, (void **)&run->sent, count, sizeof(real)));
-    ATTNI_TRY(attn_arena_alloc(run->arena, (void **)&run->gradient, count, sizeof(real)));
-    ATTNI_TRY(attn_arena_alloc(run->arena, (void **)&run->again, count, sizeof(real)));
-    return attn_arena_alloc(run->arena, (void **)&run->items, max_items, sizeof(gradcheck_item));
+    ATTNI_TRY(carve_reals(run, &run->saved));
+    ATTNI_TRY(carve_reals(run, &run->sent));
+    ATTNI_TRY(carve_reals(run, &run->gradient));
+    ATTNI_TRY(carve_reals(run, &run->again));
+    ATTNI_TRY(attn_arena_alloc(run->arena, &items, max_items, sizeof(gradcheck_item)));
+    ATTNI_TRY(attn_arena_alloc(run->arena, &reports, num_tensors(run->problem),
+                               sizeof(attn_gradcheck_tensor_report)));
+    run->items = items;
+    run->reports = reports;
+    return ATTN_OK;
 }
 
 attn_status attn_gradcheck_memory(const attn_gradcheck_problem *problem,
@@ -329,8 +342,7 @@ static void judge_whole(const gradcheck_run *run, attn_gradcheck_report *report)
     }
 }
 
-static attn_status check_tensors(gradcheck_run *run, attn_gradcheck_report *report,
-                                 attn_gradcheck_tensor_report *tensors) {
+static attn_status check_tensors(gradcheck_run *run, attn_gradcheck_report *report) {
     for (size_t t = 0; t < num_tensors(run->problem); t++) {
         attn_gradcheck_tensor tensor = tensor_at(run->problem, t);
         attn_gradcheck_tensor_report one = {0};
@@ -342,20 +354,18 @@ static attn_status check_tensors(gradcheck_run *run, attn_gradcheck_report *repo
         judge(run, tensor.count, &one);
         report->unlisted -= tensor.count;
         add_tensor(report, &one, t);
-        if (tensors)
-            tensors[t] = one;
+        run->reports[t] = one;
     }
     judge_whole(run, report);
     return ATTN_OK;
 }
 
-static attn_status check_all(gradcheck_run *run, attn_gradcheck_report *report,
-                             attn_gradcheck_tensor_report *tensors) {
+static attn_status check_all(gradcheck_run *run, attn_gradcheck_report *report) {
     ATTNI_TRY(ask_at_x(run));
     if (run->options.value_noise == 0)
         run->options.value_noise = 16 * EPSILON * fmax(1, fabs(run->value));
     if (!run->stopped)
-        ATTNI_TRY(check_tensors(run, report, tensors));
+        ATTNI_TRY(check_tensors(run, report));
     if (!run->stopped)
         ATTNI_TRY(ask_once_more(run));
     report->value = run->value;
@@ -383,18 +393,21 @@ attn_status attn_gradcheck_run(attn_gradcheck_report *report, attn_gradcheck_ten
     if (status == ATTN_OK) {
         attn_gradcheck_report result = {.tolerance = run.options.tolerance,
                                         .unlisted = problem->count};
-        for (size_t t = 0; tensors && t < num_tensors(problem); t++)
-            tensors[t] = (attn_gradcheck_tensor_report){0};
+        for (size_t t = 0; t < num_tensors(problem); t++)
+            run.reports[t] = (attn_gradcheck_tensor_report){0};
         run.random = attn_random_seed(run.options.seed, 0x6772);
         if (bytes > 0) {
             memcpy(run.saved, problem->x, bytes);
             memcpy(run.sent, problem->x, bytes);
         }
-        status = check_all(&run, &result, tensors);
+        status = check_all(&run, &result);
         if (bytes > 0)
             memcpy(problem->x, run.saved, bytes);
-        if (status == ATTN_OK)
+        if (status == ATTN_OK) {
             *report = result;
+            if (tensors)
+                memcpy(tensors, run.reports, num_tensors(problem) * sizeof *tensors);
+        }
     }
     (void)attn_arena_rewind(arena, mark);
     return status;

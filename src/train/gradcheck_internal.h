@@ -25,12 +25,12 @@ typedef struct gradcheck_run {
     attn_gradcheck_options options; /* defaults filled in */
     double floor;                   /* of the scale, as a share of a tensor's largest gradient */
     attn_arena *arena;
-    real *saved;           /* the user's x */
-    real *sent;            /* what x is during an evaluation */
-    real *gradient;        /* the claim */
-    real *again;           /* the claim, asked for once more */
-    gradcheck_item *items; /* of the tensor being checked */
-    size_t max_items;
+    real *saved;                           /* the user's x */
+    real *sent;                            /* what x is during an evaluation */
+    real *gradient;                        /* the claim */
+    real *again;                           /* the claim, asked for once more */
+    gradcheck_item *items;                 /* of the tensor being checked */
+    attn_gradcheck_tensor_report *reports; /* one per tensor, until the run is complete */
     attn_random random;
     double value; /* f(x) */
     size_t evaluations;
