@@ -1,31 +1,20 @@
 #include "ops/cross_entropy.h"
 
 #include "base/fail.h"
-#include "base/size.h"
 #include "kernels/kernels.h"
+#include "ops/parallel.h"
 
 #include <math.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 enum {
-    CHUNKS = 64,          /* parts of the sum over rows; a constant, so that its order is too */
-    BLOCK = 256,          /* logits exponentiated at a time */
-    PARALLEL_FROM = 65536 /* exponentials from which a parallel region pays */
+    CHUNKS = 64,         /* parts of the sum over rows; a constant, so that its order is too */
+    BLOCK = 256,         /* logits exponentiated at a time */
+    EXPONENTIAL_WORK = 8 /* multiply-adds that an exponential is worth */
 };
 
-/* Threads for `rows` rows; 1 = stay on this one. */
 static int num_threads(size_t rows, size_t vocab, size_t max_threads) {
-#ifdef _OPENMP
-    if (rows < PARALLEL_FROM / vocab + 1)
-        return 1;
-    size_t most = max_threads ? max_threads : (size_t)omp_get_max_threads();
-    return (int)size_min(most, CHUNKS);
-#else
-    (void)rows, (void)vocab, (void)max_threads;
-    return 1;
-#endif
+    const size_t tasks = size_max(1, size_min(rows, CHUNKS));
+    return threads_for(max_threads, tasks, rows / tasks * vocab * EXPONENTIAL_WORK);
 }
 
 attn_status attni_cross_entropy_check(const char *function, const int32_t *targets, size_t rows,
@@ -101,9 +90,7 @@ void attni_cross_entropy_forward(attn_loss *loss, const real *logits, const int3
     attn_loss parts[CHUNKS];
     int threads = num_threads(rows, vocab, max_threads);
     (void)threads;
-#ifdef _OPENMP
 #pragma omp parallel for num_threads(threads) if (threads > 1)
-#endif
     for (size_t chunk = 0; chunk < CHUNKS; chunk++)
         parts[chunk] = loss_of_rows(logits, targets, chunk_start(chunk, rows),
                                     chunk_start(chunk + 1, rows), vocab);
@@ -138,9 +125,7 @@ void attni_cross_entropy_backward(real *dlogits, double dloss, const real *logit
     double factor = counted > 0 ? dloss / (double)counted : 0;
     int threads = num_threads(rows, vocab, max_threads);
     (void)threads;
-#ifdef _OPENMP
 #pragma omp parallel for num_threads(threads) if (threads > 1)
-#endif
     for (size_t i = 0; i < rows; i++) {
         real *row = dlogits + i * vocab;
         if (targets[i] >= 0)
