@@ -64,7 +64,8 @@ ATTN_API attn_status attn_arena_init(attn_arena *arena, void *memory, size_t siz
 /* An arena that hands out NULL and counts, to learn the bytes of a piece of code in advance. */
 ATTN_API attn_status attn_arena_init_measuring(attn_arena *arena);
 
-/* Frees the arena's own block, if it has one. Harmless on a zeroed arena. */
+/* Frees the arena's own block, if it has one; the caller's memory is the caller's again (a checker
+ * that watches the arena would complain before). Harmless on a zeroed arena. */
 ATTN_API void attn_arena_destroy(attn_arena *arena);
 
 /* Hands out count·size bytes, uninitialised, in *object (NULL when measuring). A request of zero

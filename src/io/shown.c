@@ -30,9 +30,10 @@ attni_shown attni_shown_path(const char *path) {
 attni_shown attni_shown_shape(const size_t *dims, size_t rank) {
     attni_shown shown = {"["};
     size_t at = 1;
-    for (size_t i = 0; i < rank && at < 54; i++)
+    size_t i = 0;
+    for (; i < rank && at < 54; i++)
         at +=
             (size_t)snprintf(shown.text + at, sizeof shown.text - at, i ? ", %zu" : "%zu", dims[i]);
-    snprintf(shown.text + at, sizeof shown.text - at, "%s", at < 54 ? "]" : ", ...]");
+    snprintf(shown.text + at, sizeof shown.text - at, "%s", i < rank ? ", ...]" : "]");
     return shown;
 }
