@@ -2,6 +2,7 @@
 #include "command.h"
 #include "test.h"
 
+#include <dirent.h>
 #include <jansson.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -301,6 +302,14 @@ START_TEST(parameters_are_saved_and_loaded) {
     run = ATTN(TINY, "--steps=1", in_scratch("--load=%s", "absent"));
     expect(&run, 1, "absent");
     command_free(&run);
+    /* a damaged file is no beginning, and nothing is written over it */
+    ck_assert_int_eq(truncate(in_scratch("%s", "model"), 1000), 0);
+    run =
+        ATTN(TINY, "--steps=1", in_scratch("--load=%s", "model"), in_scratch("--save=%s", "model"));
+    expect(&run, 1, "cut short");
+    command_free(&run);
+    struct stat info;
+    ck_assert(stat(in_scratch("%s", "model"), &info) == 0 && info.st_size == 1000);
 }
 END_TEST
 
@@ -364,6 +373,21 @@ START_TEST(pictures_need_no_display) {
 }
 END_TEST
 
+/* Bytes in the largest of the files that are being written: the log grows as the run trains. */
+static off_t largest_temporary(void) {
+    DIR *dir = opendir(scratch);
+    ck_assert_ptr_nonnull(dir);
+    off_t largest = 0;
+    for (struct dirent *item; (item = readdir(dir));) {
+        struct stat info;
+        if (strncmp(item->d_name, ".attn-", 6) == 0 &&
+            fstatat(dirfd(dir), item->d_name, &info, 0) == 0 && info.st_size > largest)
+            largest = info.st_size;
+    }
+    closedir(dir);
+    return largest;
+}
+
 START_TEST(an_interrupt_keeps_what_there_is) {
     const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     const int sent = signals[_i];
@@ -380,12 +404,12 @@ START_TEST(an_interrupt_keeps_what_there_is) {
         execv(arguments[0], (char *const *)arguments);
         _exit(127);
     }
+    const struct timespec moment = {.tv_nsec = 20000000};
+    for (int tries = 0; tries < 1500 && largest_temporary() < 1000; tries++)
+        nanosleep(&moment, NULL);
     /* Once only: a second signal ends the command at once. */
-    struct timespec moment = {.tv_nsec = 400000000};
-    nanosleep(&moment, NULL);
     kill(child, sent);
     int result = 0;
-    moment.tv_nsec = 20000000;
     for (int tries = 0; tries < 1500 && waitpid(child, &result, WNOHANG) == 0; tries++)
         nanosleep(&moment, NULL);
     ck_assert_msg(WIFEXITED(result) && WEXITSTATUS(result) == 128 + sent, "result %d", result);
