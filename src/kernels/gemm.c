@@ -26,7 +26,7 @@ enum {
     TILE_ROWS = 6,
     STRIP = TILE_VECTORS * VLEN,
     DEPTH = VBYTES == 64 ? 128 : 256, /* a packed strip has at most 32 KiB */
-    BLOCK_ROWS = VBYTES == 64 ? 1536 / sizeof(real) : 768 / sizeof(real),
+    BLOCK_ROWS = VBYTES == 64 ? 1024 / sizeof(real) : 768 / sizeof(real),
     CACHE_LINE = 64,
     /* A transposed A is read across its rows, in double a cache line for every step of a tile: too
      * many to wait for. In float it costs as much as it brings. */
