@@ -264,7 +264,7 @@ static int run_options(const bench_options *o, const char *what) {
         return tool_usage_error("--json needs numbers: layer, core or --all beside --plot");
     if (what && strcmp(what, "layer") != 0 && strcmp(what, "core") != 0)
         return tool_usage_error("'%s' is neither layer nor core", what);
-    c.layer = what && strcmp(what, "layer") == 0;
+    c.layer = !what || strcmp(what, "layer") == 0; /* --plot alone draws the layer */
     if (parse_shape(&c.shape, o->shape ? o->shape : "gpt2") != TOOL_OK)
         return TOOL_USAGE;
     int status = o->plot_dir ? tool_directory_create(o->plot_dir) : TOOL_OK;

@@ -57,7 +57,7 @@ static void write_cell(FILE *stream, double value) {
 
 /* Milliseconds, or -1 once a path has run past its patience or out of memory. */
 static double sweep_time(const bench_case *c, double before) {
-    const double patience = 8000; /* doubling T costs up to four times as much */
+    const double patience = 4000; /* doubling T costs up to four times as much */
     size_t bytes;
     bench_result result;
     if (before < 0 || 4 * before > patience || bench_arena_bytes(c, &bytes) != TOOL_OK ||
@@ -73,6 +73,7 @@ static int write_times(const bench_case *model, const char *dir) {
     fprintf(file.stream, "tokens,reference_ms,fused_ms\n");
     double reference = 0, fused = 0;
     for (size_t len = SHORTEST; len <= LONGEST && (reference >= 0 || fused >= 0); len *= 2) {
+        fprintf(stderr, "attn bench: timing %zu tokens\n", len);
         const bench_case whole = at_length(model, len, ATTN_KERNEL_REFERENCE);
         const bench_case tiles = at_length(model, len, ATTN_KERNEL_FUSED);
         reference = sweep_time(&whole, reference);
