@@ -39,6 +39,18 @@ static attn_real *add(result *r, const eval_case *c, const char *name, size_t ra
     return data;
 }
 
+/* The results and an arena of `bytes`, in memory that the machine has. */
+static attn_status create_arena(attn_arena *arena, const eval_case *c, const result *r,
+                                size_t bytes) {
+    double wants = (double)bytes;
+    for (size_t i = 0; i < r->count; i++)
+        wants += (double)count_of(&r->tensors[i]) * sizeof(attn_real);
+    if (wants > tool_memory())
+        exit(tool_fail("%s: needs %.3g GB of memory, the machine has %.3g GB", c->path, wants / 1e9,
+                       tool_memory() / 1e9));
+    return attn_arena_create(arena, bytes);
+}
+
 /* A gradient shaped like `input`; NULL where that is absent or no backward is asked for. */
 static attn_real *add_gradient(result *r, const eval_case *c, const char *name,
                                const attn_tensor *input) {
@@ -135,7 +147,7 @@ static attn_status run_layer(const eval_case *c, const arrays *a, result *r) {
     attn_mha_saved saved;
     attn_status status = attn_mha_memory(&config, &in, &need);
     if (status == ATTN_OK)
-        status = attn_arena_create(&arena, c->grad_output ? need.training : need.inference);
+        status = create_arena(&arena, c, r, c->grad_output ? need.training : need.inference);
     if (status == ATTN_OK)
         status =
             attn_mha_forward(&config, &w, &in, a->output, &arena, c->grad_output ? &saved : NULL);
@@ -177,7 +189,7 @@ static attn_status turn(const eval_case *c, rotate *way, attn_real *query, attn_
                : way(key, key, &key_strides, &rope, s->batch, c->num_kv_heads, s->len_k, s->d_head);
 }
 
-static attn_status run_core(const eval_case *c, const arrays *a) {
+static attn_status run_core(const eval_case *c, const arrays *a, const result *r) {
     const attn_shape *s = &c->shape;
     const attn_strides query_strides = attn_strides_bthd(s->len_q, s->num_heads, s->d_head);
     const attn_strides key_strides = attn_strides_bthd(s->len_k, c->num_kv_heads, s->d_head);
@@ -215,7 +227,7 @@ static attn_status run_core(const eval_case *c, const arrays *a) {
     if (status == ATTN_OK)
         status = attn_sdpa_memory(&config, &in, &out, &need);
     if (status == ATTN_OK)
-        status = attn_arena_create(&arena, c->grad_output ? need.training : need.inference);
+        status = create_arena(&arena, c, r, c->grad_output ? need.training : need.inference);
     if (status == ATTN_OK)
         status = attn_sdpa_forward(&config, &in, &out, &arena, c->grad_output ? &saved : NULL);
     if (status == ATTN_OK && c->grad_output)
@@ -236,7 +248,7 @@ static attn_status run_core(const eval_case *c, const arrays *a) {
 int eval_run(const eval_case *c, const char *result_path) {
     result r = {.count = 0};
     arrays a = arrays_make(c, &r);
-    attn_status status = c->wq ? run_layer(c, &a, &r) : run_core(c, &a);
+    attn_status status = c->wq ? run_layer(c, &a, &r) : run_core(c, &a, &r);
     int exit_status = TOOL_OK;
     if (status != ATTN_OK)
         exit_status = tool_fail("%s: %s", c->path, attn_error_message());

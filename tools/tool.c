@@ -3,11 +3,13 @@
 #include "progress.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static char name[64] = "attn";
 
@@ -67,6 +69,11 @@ void *tool_alloc(size_t count, size_t size) {
     if (!memory)
         exit(tool_fail("out of memory: %zu objects of %zu bytes", count, size));
     return memory;
+}
+
+double tool_memory(void) {
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 ? (double)pages * (double)page : INFINITY;
 }
 
 char *tool_format(const char *format, ...) {

@@ -34,6 +34,9 @@ int tool_stdout_finish(int status);
 /* count·size zeroed bytes, or the end of the program with one line: a command has no way on without
  * memory. */
 void *tool_alloc(size_t count, size_t size);
+/* Bytes of memory that the machine has; infinite where nobody knows. A system may promise more and
+ * kill the program later: ask for no more. */
+double tool_memory(void);
 /* A formatted string, to be freed. */
 char *tool_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Streams of the seed: what is drawn for one purpose does not depend on another. */
 enum { STREAM_TRAIN = 1, STREAM_FRESH = 2 };
@@ -60,8 +59,7 @@ static attn_model_input batch_input(const train_run *run) {
 /* What the run will ask the system for; more than the machine has is refused beforehand, for where
  * the system promises memory it lacks, the run would be killed in the middle. */
 static int check_memory(const train_run *run, size_t arena) {
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    double has = pages > 0 && page > 0 ? (double)pages * (double)page : INFINITY;
+    double has = tool_memory();
     double wants = (double)arena + 3 * (double)run->num_params * sizeof(attn_real);
     if (wants > has)
         return tool_fail("a batch of %zu with width %zu and %zu layers needs %.3g GB, the machine "
