@@ -11,6 +11,7 @@ static const mha_case cases[] = {
     {"cross, padded", SIZES(3, 129, 200, 64, 4, 0), .padded = 1},
     {"one sample, one head", SIZES(1, 300, 0, 64, 1, 0), .causal = true},
     {"toy", SIZES(8, 32, 0, 64, 4, 0), .causal = true},
+    {"rope", SIZES(2, 257, 0, 96, 3, 0), .causal = true, .rope = ATTN_ROPE_HALF},
 };
 enum { NUM_CASES = sizeof cases / sizeof *cases };
 
