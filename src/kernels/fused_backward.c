@@ -16,6 +16,7 @@ typedef struct pass {
 
     /* per key tile */
     real *key, *value, *dkey, *dvalue;
+    attni_rows values;       /* rows of V: packed, or where they lie if that is not worth it */
     real *key_rows;          /* the keys, those with NaN or infinities taken out */
     real *weights, *dscores; /* S then E, dP / l then dS, of one tile */
 
@@ -233,9 +234,9 @@ static void pass_tile(const pass *p, size_t n, size_t query, size_t num_queries,
     if (!tile_cut(&t, p->head, query, num_queries, key, num_keys, p->group))
         return;
     const size_t part = n * QUERY_TILE * p->width, d = p->head->d_head;
-    const attni_rows keys = {p->key, p->width}, values = {p->value, p->width};
+    const attni_rows keys = {p->key, p->width};
     tile_scores(p->weights, &t, &keys, p->query_columns + part, d);
-    tile_scores(p->dscores, &t, &values, p->dcontext_columns + part, d);
+    tile_scores(p->dscores, &t, &p->values, p->dcontext_columns + part, d);
     tile_mask(p->weights, &t, p->head);
     tile_gradient(p, &t, n);
     if (p->grads->dvalue.at)
@@ -297,14 +298,16 @@ static bool ranges_meet(const attni_fused_head *head, attni_range queries, attni
     return !head->causal || (int64_t)keys.begin < (int64_t)queries.end + head->offset;
 }
 
-static void open_keys(pass *p, attni_range range) {
+static void open_keys(pass *p, attni_range range, size_t tiles) {
     const attni_fused_head *head = p->head;
     const size_t n = range.end - range.begin, d = head->d_head;
     const attni_rows keys = {head->key.at + range.begin * head->key.stride, head->key.stride};
-    const attni_rows values = {head->value.at + range.begin * head->value.stride,
-                               head->value.stride};
+    p->values = (attni_rows){head->value.at + range.begin * head->value.stride, head->value.stride};
     const bool finite = pack_rows(p->key, &keys, n, d, 1, NULL);
-    pack_rows(p->value, &values, n, d, 1, NULL);
+    if (tiles > 1) {
+        pack_rows(p->value, &p->values, n, d, 1, NULL);
+        p->values = (attni_rows){p->value, p->width};
+    }
     memset(p->dkey, 0, n * p->width * sizeof(real));
     memset(p->dvalue, 0, n * p->width * sizeof(real));
     p->num_bad_keys = 0;
@@ -320,7 +323,7 @@ static void pass_keys(pass *p, attni_range queries, attni_range keys, size_t end
     const size_t tiles = (queries.end - queries.begin + QUERY_TILE - 1) / QUERY_TILE;
     const bool visible = ranges_meet(p->head, queries, keys) && !all_padded(p->head, keys.begin, n);
     if (visible)
-        open_keys(p, keys);
+        open_keys(p, keys, tiles);
     for (size_t i = 0; i < tiles && visible; i++) {
         const attni_range tile_queries =
             range_from(queries.begin + i * QUERY_TILE, QUERY_TILE, queries.end);

@@ -9,7 +9,8 @@ typedef struct pass {
     real *context;     /* per query tile: the running sum Oᵀ, (width, QUERY_TILE) */
     real *max, *sum;   /* per query tile: running m and l */
     real *keep;        /* what a new maximum leaves of the sums so far: exp(old m - new m) */
-    real *key, *value; /* rows of the key tile */
+    real *key, *value; /* packed rows of the key tile */
+    attni_rows keys;   /* its rows of K: packed, or where they lie if that is not worth it */
     real *scores;      /* S, then P, of one tile */
     uint16_t bad_values[KEY_TILE];
     size_t num_bad_values;
@@ -162,8 +163,7 @@ static void pass_tile(const pass *p, size_t n, size_t query, size_t num_queries,
     if (!tile_cut(&t, p->head, query, num_queries, key, num_keys, 1))
         return;
     const size_t part = n * p->width * QUERY_TILE;
-    const attni_rows keys = {p->key, p->width};
-    tile_scores(p->scores, &t, &keys, p->query + part, p->head->d_head);
+    tile_scores(p->scores, &t, &p->keys, p->query + part, p->head->d_head);
     tile_mask(p->scores, &t, p->head);
     tile_softmax(p, &t, p->max + n * QUERY_TILE, p->sum + n * QUERY_TILE);
     tile_context(p, &t, p->context + part);
@@ -231,9 +231,12 @@ static void pass_run(pass *p, attni_range queries) {
         const size_t num_keys = end - key < KEY_TILE ? end - key : KEY_TILE;
         if (all_padded(head, key, num_keys))
             continue;
-        const attni_rows keys = {head->key.at + key * head->key.stride, head->key.stride};
+        p->keys = (attni_rows){head->key.at + key * head->key.stride, head->key.stride};
         const attni_rows values = {head->value.at + key * head->value.stride, head->value.stride};
-        pack_rows(p->key, &keys, num_keys, d, 1, NULL);
+        if (tiles > 1) {
+            pack_rows(p->key, &p->keys, num_keys, d, 1, NULL);
+            p->keys = (attni_rows){p->key, p->width};
+        }
         const bool finite = pack_rows(p->value, &values, num_keys, d, 1, NULL);
         p->num_bad_values = 0;
         if (!finite && head_is_masked(head))

@@ -28,7 +28,7 @@
 #ifdef ATTN_DOUBLE
 enum { QUERY_VECTORS = VBYTES == 64 ? 4 : 8, KEY_TILE = 48 };
 #else
-enum { QUERY_VECTORS = VBYTES == 64 ? 4 : 8, KEY_TILE = 96 };
+enum { QUERY_VECTORS = VBYTES == 64 ? 4 : 8, KEY_TILE = 64 };
 #endif
 enum { QUERY_TILE = QUERY_VECTORS * VLEN };
 enum { MOST_SUBTILES = 8 }; /* query tiles that share one pass over the keys */
