@@ -29,6 +29,8 @@ typedef struct mha_case {
     bool want_weights, want_lse;
     attn_kernel kernel;
     size_t max_threads;
+    size_t num_kv_heads; /* 0 = num_heads */
+    attn_window window;
 } mha_case;
 
 /* The sizes of a mha_case. */
@@ -38,7 +40,7 @@ typedef struct mha_case {
 typedef struct mha_run {
     attn_mha_config cfg;
     attn_mha_input in;
-    size_t len_k, d_inner, num_params, size_q, size_k;
+    size_t len_k, d_inner, d_kv, num_params, size_q, size_k;
     attn_mha_params w, dw;
     attn_mha_input_grads dx;
     attn_real *theta, *dtheta;
@@ -55,6 +57,7 @@ static inline void mha_masks(mha_run *run, const mha_case *c, uint64_t seed) {
     run->in.mask.causal = c->causal;
     run->in.mask.causal_align = c->align;
     run->in.mask.causal_offset = c->offset;
+    run->in.mask.window = c->window;
     if (c->padded) {
         size_t *lengths = calloc(c->batch + 1, sizeof *lengths);
         run->padding = malloc(c->batch * run->len_k + 1);
@@ -93,11 +96,13 @@ static inline mha_run mha_setup(const mha_case *c, uint64_t seed) {
                                 .scale = c->scale,
                                 .rope = c->rope,
                                 .rope_base = c->rope_base,
+                                .num_kv_heads = c->num_kv_heads,
                                 .kernel = c->kernel,
                                 .max_threads = c->max_threads};
     run.num_params = attn_mha_num_params(&run.cfg);
     ck_assert_msg(run.num_params > 0, "%s: %s", c->name, attn_error_message());
     run.d_inner = c->num_heads * attn_mha_d_head(&run.cfg);
+    run.d_kv = attn_mha_kv_heads(&run.cfg) * attn_mha_d_head(&run.cfg);
     run.size_q = c->batch * c->len_q * c->d_model;
     run.size_k = c->batch * run.len_k * c->d_model;
     run.theta = test_normal(run.num_params, 0.4, seed);

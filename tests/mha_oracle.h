@@ -22,6 +22,11 @@ static inline bool oracle_allows(const mha_run *run, size_t b, size_t h, size_t 
         offset = m->causal_offset;
     if (m->causal && (long long)j > (long long)i + offset)
         return false;
+    long long p = (long long)i + offset;
+    if (m->window.left_on && (long long)j < p - (long long)m->window.left)
+        return false;
+    if (m->window.right_on && (long long)j > p + (long long)m->window.right)
+        return false;
     if (m->padding && m->padding[b * run->len_k + j] != 0)
         return false;
     return !m->attend || m->attend[b * s->batch + h * s->head + i * s->query + j * s->key] != 0;
@@ -74,18 +79,18 @@ static inline void oracle_linear_back(double *dx, double *dw, double *db, const 
 
 /* Multiplies each row of a head of x (B,T,W) by its rotation, written as a matrix, or by the
  * transpose of that. */
-static inline void oracle_turn(double *x, const mha_run *run, size_t len, int64_t position,
-                               bool transpose) {
-    const size_t W = run->d_inner, d = W / run->cfg.num_heads;
+static inline void oracle_turn(double *x, const mha_run *run, size_t heads, size_t len,
+                               int64_t position, bool transpose) {
+    const size_t d = run->d_inner / run->cfg.num_heads;
     const double base = run->cfg.rope_base > 0 ? run->cfg.rope_base : 10000;
     double *turned = oracle_zeros(d);
-    for (size_t row = 0; run->cfg.rope && row < run->in.batch * len * run->cfg.num_heads; row++) {
+    for (size_t row = 0; run->cfg.rope && row < run->in.batch * len * heads; row++) {
         double *of = &x[row * d];
         memset(turned, 0, d * sizeof *turned);
         for (size_t m = 0; m < d / 2; m++) {
             const size_t a = run->cfg.rope == ATTN_ROPE_HALF ? m : 2 * m;
             const size_t b = run->cfg.rope == ATTN_ROPE_HALF ? m + d / 2 : 2 * m + 1;
-            const double angle = (double)(position + (int64_t)(row / run->cfg.num_heads % len)) /
+            const double angle = (double)(position + (int64_t)(row / heads % len)) /
                                  pow(base, 2 * (double)m / (double)d);
             const double rotation[2][2] = {{cos(angle), -sin(angle)}, {sin(angle), cos(angle)}};
             turned[a] = rotation[0][0] * of[a] + rotation[transpose][!transpose] * of[b];
@@ -107,6 +112,7 @@ static inline double *oracle_widen(const attn_real *x, size_t n) {
 static inline mha_oracle mha_oracle_run(const mha_run *run) {
     size_t B = run->in.batch, Lq = run->in.len_q, Lk = run->len_k, D = run->cfg.d_model;
     size_t H = run->cfg.num_heads, W = run->d_inner, d = W / H;
+    size_t K = attn_mha_kv_heads(&run->cfg) * d, group = W / K; /* width of keys and values */
     bool self = !run->in.key;
     double scale = run->cfg.has_scale ? run->cfg.scale : 1 / sqrt((double)d);
     const attn_mha_params *w = &run->w;
@@ -115,12 +121,12 @@ static inline mha_oracle mha_oracle_run(const mha_run *run) {
     double *x_k = oracle_widen(self ? run->x_q : run->x_k, run->size_k);
     double *x_v = oracle_widen(self ? run->x_q : run->x_v, run->size_k);
     double *q = oracle_linear(x_q, w->wq, w->bq, B * Lq, D, W);
-    double *k = oracle_linear(x_k, w->wk, w->bk, B * Lk, D, W);
-    double *v = oracle_linear(x_v, w->wv, w->bv, B * Lk, D, W);
+    double *k = oracle_linear(x_k, w->wk, w->bk, B * Lk, D, K);
+    double *v = oracle_linear(x_v, w->wv, w->bv, B * Lk, D, K);
     const int64_t position =
         run->in.has_rope_position ? run->in.rope_position : (int64_t)Lk - (int64_t)Lq;
-    oracle_turn(q, run, Lq, position, false);
-    oracle_turn(k, run, Lk, run->in.rope_key_position, false);
+    oracle_turn(q, run, H, Lq, position, false);
+    oracle_turn(k, run, K / d, Lk, run->in.rope_key_position, false);
     double *o = oracle_zeros(B * Lq * W), *p = oracle_zeros(B * H * Lq * Lk);
     double *lse = oracle_zeros(B * H * Lq);
     for (size_t b = 0; b < B; b++)
@@ -134,7 +140,7 @@ static inline mha_oracle mha_oracle_run(const mha_run *run) {
                         continue;
                     double dot = 0;
                     for (size_t c = 0; c < d; c++)
-                        dot += qi[c] * k[(b * Lk + j) * W + h * d + c];
+                        dot += qi[c] * k[(b * Lk + j) * K + h / group * d + c];
                     row[j] = scale * dot;
                     top = fmax(top, row[j]);
                 }
@@ -144,17 +150,18 @@ static inline mha_oracle mha_oracle_run(const mha_run *run) {
                 for (size_t j = 0; j < Lk; j++) {
                     row[j] = row[j] > -INFINITY ? exp(row[j] - top) / sum : 0;
                     for (size_t c = 0; c < d; c++)
-                        o[(b * Lq + i) * W + h * d + c] += row[j] * v[(b * Lk + j) * W + h * d + c];
+                        o[(b * Lq + i) * W + h * d + c] +=
+                            row[j] * v[(b * Lk + j) * K + h / group * d + c];
                 }
             }
     double *y = oracle_linear(o, w->wo, w->bo, B * Lq, W, D);
 
     double *dtheta = oracle_zeros(run->num_params);
-    double *dwq = dtheta, *dwk = dwq + W * D, *dwv = dwk + W * D, *dwo = dwv + W * D;
-    double *dbq = dwo + W * D, *dbk = dbq + W, *dbv = dbk + W, *dbo = dbv + W;
+    double *dwq = dtheta, *dwk = dwq + W * D, *dwv = dwk + K * D, *dwo = dwv + K * D;
+    double *dbq = dwo + W * D, *dbk = dbq + W, *dbv = dbk + K, *dbo = dbv + K;
     double *dy = oracle_widen(run->dy, run->size_q);
     double *d_o = oracle_zeros(B * Lq * W), *dq = oracle_zeros(B * Lq * W);
-    double *dk = oracle_zeros(B * Lk * W), *dv = oracle_zeros(B * Lk * W);
+    double *dk = oracle_zeros(B * Lk * K), *dv = oracle_zeros(B * Lk * K);
     oracle_linear_back(d_o, dwo, w->bo ? dbo : NULL, dy, o, w->wo, B * Lq, W, D);
     for (size_t b = 0; b < B; b++)
         for (size_t h = 0; h < H; h++)
@@ -167,24 +174,24 @@ static inline mha_oracle mha_oracle_run(const mha_run *run) {
                     for (size_t l = 0; l < Lk; l++) {
                         double dp = 0;
                         for (size_t c = 0; c < d; c++)
-                            dp += d_o[at + c] * v[(b * Lk + l) * W + h * d + c];
+                            dp += d_o[at + c] * v[(b * Lk + l) * K + h / group * d + c];
                         ds += dp * row[l] * ((l == j ? 1 : 0) - row[j]);
                     }
                     for (size_t c = 0; c < d; c++) {
-                        const size_t key = (b * Lk + j) * W + h * d + c;
+                        const size_t key = (b * Lk + j) * K + h / group * d + c;
                         dq[at + c] += scale * ds * k[key];
                         dk[key] += scale * ds * q[at + c];
                         dv[key] += row[j] * d_o[at + c];
                     }
                 }
             }
-    oracle_turn(dq, run, Lq, position, true);
-    oracle_turn(dk, run, Lk, run->in.rope_key_position, true);
+    oracle_turn(dq, run, H, Lq, position, true);
+    oracle_turn(dk, run, K / d, Lk, run->in.rope_key_position, true);
     double *dx_q = oracle_zeros(run->size_q), *dx_k = oracle_zeros(run->size_k);
     double *dx_v = oracle_zeros(run->size_k);
     oracle_linear_back(dx_q, dwq, w->bq ? dbq : NULL, dq, x_q, w->wq, B * Lq, D, W);
-    oracle_linear_back(dx_k, dwk, w->bk ? dbk : NULL, dk, x_k, w->wk, B * Lk, D, W);
-    oracle_linear_back(dx_v, dwv, w->bv ? dbv : NULL, dv, x_v, w->wv, B * Lk, D, W);
+    oracle_linear_back(dx_k, dwk, w->bk ? dbk : NULL, dk, x_k, w->wk, B * Lk, D, K);
+    oracle_linear_back(dx_v, dwv, w->bv ? dbv : NULL, dv, x_v, w->wv, B * Lk, D, K);
     for (size_t i = 0; self && i < run->size_q; i++)
         dx_q[i] += dx_k[i] + dx_v[i];
 

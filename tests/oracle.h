@@ -7,7 +7,7 @@
 
 #include "test.h"
 
-/* Results, contiguous: o, dq (B,H,Lq,d), dk, dv (B,H,Lk,d), p (B,H,Lq,Lk), lse (B,H,Lq). */
+/* Results, contiguous: o, dq (B,H,Lq,d), dk, dv (B,Hkv,Lk,d), p (B,H,Lq,Lk), lse (B,H,Lq). */
 typedef struct oracle {
     attn_real *o, *dq, *dk, *dv, *p, *lse;
 } oracle;
@@ -24,7 +24,15 @@ static inline bool oracle_allows(const attn_mask *mask, const attn_shape *s, siz
                         ? (double)s->len_k - (double)s->len_q
                     : mask->causal_align == ATTN_CAUSAL_TOP_LEFT ? 0
                                                                  : (double)mask->causal_offset;
-    return !mask->causal || (double)j <= (double)i + offset;
+    const attn_window *w = &mask->window;
+    double place = (double)i + offset;
+    return (!mask->causal || (double)j <= place) &&
+           (!w->left_on || (double)j >= place - (double)w->left) &&
+           (!w->right_on || (double)j <= place + (double)w->right);
+}
+
+static inline size_t oracle_kv_heads(const attn_shape *s) {
+    return s->num_kv_heads ? s->num_kv_heads : s->num_heads;
 }
 
 static inline size_t oracle_at(const attn_strides *s, size_t b, size_t h, size_t t) {
@@ -37,10 +45,11 @@ static inline void oracle_row(const attn_sdpa_input *in, double scale, const att
                               double *dk, double *dv) {
     const attn_shape *s = &in->shape;
     const size_t d = s->d_head, row = (b * s->num_heads + h) * s->len_q + i;
+    const size_t kv = h * oracle_kv_heads(s) / s->num_heads;
     const attn_real *q = in->query + oracle_at(&in->query_strides, b, h, i);
     double max = -INFINITY, sum = 0, row_sum = 0;
     for (size_t j = 0; j < s->len_k; j++) {
-        const attn_real *k = in->key + oracle_at(&in->key_strides, b, h, j);
+        const attn_real *k = in->key + oracle_at(&in->key_strides, b, kv, j);
         p[j] = -INFINITY;
         if (!oracle_allows(&in->mask, s, b, h, i, j))
             continue;
@@ -62,7 +71,7 @@ static inline void oracle_row(const attn_sdpa_input *in, double scale, const att
         double o = 0;
         for (size_t j = 0; j < s->len_k; j++)
             if (oracle_allows(&in->mask, s, b, h, i, j))
-                o += p[j] * (double)in->value[oracle_at(&in->value_strides, b, h, j) + c];
+                o += p[j] * (double)in->value[oracle_at(&in->value_strides, b, kv, j) + c];
         out->o[row * d + c] = (attn_real)o;
     }
     for (size_t j = 0; j < s->len_k; j++) {
@@ -70,7 +79,8 @@ static inline void oracle_row(const attn_sdpa_input *in, double scale, const att
         if (!oracle_allows(&in->mask, s, b, h, i, j))
             continue;
         for (size_t c = 0; c < d; c++) {
-            dp[j] += (double)d_o[c] * (double)in->value[oracle_at(&in->value_strides, b, h, j) + c];
+            dp[j] +=
+                (double)d_o[c] * (double)in->value[oracle_at(&in->value_strides, b, kv, j) + c];
             dv[j * d + c] += p[j] * (double)d_o[c];
         }
         row_sum += dp[j] * p[j];
@@ -80,7 +90,7 @@ static inline void oracle_row(const attn_sdpa_input *in, double scale, const att
         for (size_t j = 0; j < s->len_k; j++)
             if (oracle_allows(&in->mask, s, b, h, i, j)) {
                 double ds = p[j] * (dp[j] - row_sum);
-                dq += scale * ds * (double)in->key[oracle_at(&in->key_strides, b, h, j) + c];
+                dq += scale * ds * (double)in->key[oracle_at(&in->key_strides, b, kv, j) + c];
                 dk[j * d + c] += scale * ds * (double)q[c];
             }
         out->dq[row * d + c] = (attn_real)dq;
@@ -92,10 +102,11 @@ static inline oracle oracle_run(const attn_sdpa_input *in, double scale, const a
                                 attn_strides d_o_strides) {
     const attn_shape *s = &in->shape;
     const size_t heads = s->batch * s->num_heads, d = s->d_head, keys = s->len_k * d;
+    const size_t kv_heads = oracle_kv_heads(s), group = s->num_heads / kv_heads;
     oracle out = {.o = test_poison(heads * s->len_q * d),
                   .dq = test_poison(heads * s->len_q * d),
-                  .dk = test_poison(heads * keys),
-                  .dv = test_poison(heads * keys),
+                  .dk = test_poison(heads / group * keys),
+                  .dv = test_poison(heads / group * keys),
                   .p = test_poison(heads * s->len_q * s->len_k),
                   .lse = test_poison(heads * s->len_q)};
     double *room = malloc((2 * s->len_k + 2 * keys + 1) * sizeof *room);
@@ -103,13 +114,14 @@ static inline oracle oracle_run(const attn_sdpa_input *in, double scale, const a
     double *p = room, *dp = p + s->len_k, *dk = dp + s->len_k, *dv = dk + keys;
     for (size_t b = 0; b < s->batch; b++)
         for (size_t h = 0; h < s->num_heads; h++) {
-            memset(dk, 0, 2 * keys * sizeof *dk);
+            if (h % group == 0)
+                memset(dk, 0, 2 * keys * sizeof *dk);
             for (size_t i = 0; i < s->len_q; i++)
                 oracle_row(in, scale, d_o + oracle_at(&d_o_strides, b, h, i), b, h, i, p, dp, &out,
                            dk, dv);
             for (size_t n = 0; n < keys; n++) {
-                out.dk[(b * s->num_heads + h) * keys + n] = (attn_real)dk[n];
-                out.dv[(b * s->num_heads + h) * keys + n] = (attn_real)dv[n];
+                out.dk[(b * kv_heads + h / group) * keys + n] = (attn_real)dk[n];
+                out.dv[(b * kv_heads + h / group) * keys + n] = (attn_real)dv[n];
             }
         }
     free(room);

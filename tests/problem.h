@@ -18,17 +18,17 @@ typedef enum layout { BTHD, BHTD, BTHD_GAPS, LAYOUT_COUNT } layout;
 
 enum { TENSOR_GUARD = 37 };
 
-static inline tensor tensor_make(layout form, const attn_shape *s, size_t len) {
-    tensor t = {.heads = s->batch * s->num_heads,
-                .num_heads = s->num_heads,
+static inline tensor tensor_make(layout form, const attn_shape *s, size_t num_heads, size_t len) {
+    tensor t = {.heads = s->batch * num_heads,
+                .num_heads = num_heads,
                 .len = len,
                 .width = s->d_head,
-                .strides = form == BHTD ? attn_strides_bhtd(len, s->num_heads, s->d_head)
-                                        : attn_strides_bthd(len, s->num_heads, s->d_head)};
+                .strides = form == BHTD ? attn_strides_bhtd(len, num_heads, s->d_head)
+                                        : attn_strides_bthd(len, num_heads, s->d_head)};
     if (form == BTHD_GAPS) /* 3 reals after each head, 5 after each token, 7 after each sample */
         t.strides = (attn_strides){.head = s->d_head + 3,
-                                   .token = s->num_heads * (s->d_head + 3) + 5,
-                                   .batch = len * (s->num_heads * (s->d_head + 3) + 5) + 7,
+                                   .token = num_heads * (s->d_head + 3) + 5,
+                                   .batch = len * (num_heads * (s->d_head + 3) + 5) + 7,
                                    .element = 1};
     t.size = 2 * TENSOR_GUARD + s->batch * t.strides.batch;
     if (form == BHTD)
@@ -77,6 +77,7 @@ typedef struct mask_plan {
     attn_causal_align align;
     int64_t offset;
     bool block_row; /* with attend: query 0 of every head may see nothing */
+    attn_window window;
 } mask_plan;
 
 /* Masks of every kind, alone and together; the last ones combine all. */
@@ -108,6 +109,29 @@ static const mask_plan problem_plans[] = {
      .align = ATTN_CAUSAL_OFFSET,
      .block_row = true},
 };
+
+/* Windows, which the fused kernel does not know yet. */
+static const mask_plan problem_windows[] = {
+    {.window = {.left_on = true, .left = 2}},
+    {.window = {.right_on = true, .right = 1}, .align = ATTN_CAUSAL_TOP_LEFT},
+    {.window = {.left_on = true, .right_on = true, .left = 0, .right = 0}},
+    {.window = {.left_on = true, .right_on = true, .left = 3, .right = 1},
+     .align = ATTN_CAUSAL_OFFSET,
+     .offset = -2},
+    {.causal = true, .window = {.left_on = true, .left = 7}},
+    {.causal = true, .window = {.left_on = true, .right_on = true, .left = 40, .right = 9}},
+    {.window = {.left_on = true, .right_on = true, .left = SIZE_MAX, .right = SIZE_MAX}},
+    {.window = {.left_on = true, .left = SIZE_MAX},
+     .align = ATTN_CAUSAL_OFFSET,
+     .offset = INT64_MIN},
+    {.window = {.right_on = true, .right = SIZE_MAX},
+     .align = ATTN_CAUSAL_OFFSET,
+     .offset = INT64_MIN},
+    {.window = {.left_on = true, .left = 5}, .align = ATTN_CAUSAL_OFFSET, .offset = INT64_MAX},
+    {.padding = true, .attend_rank = 4, .causal = true, .window = {.left_on = true, .left = 11}},
+};
+
+enum { WINDOWS = sizeof problem_windows / sizeof *problem_windows };
 
 enum { PLANS = sizeof problem_plans / sizeof *problem_plans };
 
@@ -155,8 +179,9 @@ static inline problem problem_make(attn_shape s, layout form, const mask_plan *p
     tensor *const over_k[4] = {&p.k, &p.v, &p.dk, &p.dv};
     for (size_t n = 0; n < 4; n++) {
         /* dO lies differently from O, so that a path that takes one's strides for both shows. */
-        *over_q[n] = tensor_make(n == 2 ? (form + 1) % LAYOUT_COUNT : form, &s, s.len_q);
-        *over_k[n] = tensor_make(form, &s, s.len_k);
+        *over_q[n] =
+            tensor_make(n == 2 ? (form + 1) % LAYOUT_COUNT : form, &s, s.num_heads, s.len_q);
+        *over_k[n] = tensor_make(form, &s, oracle_kv_heads(&s), s.len_k);
     }
     tensor_fill_normal(&p.q, 1, seed);
     tensor_fill_normal(&p.k, 1, seed + 1);
@@ -172,7 +197,8 @@ static inline problem problem_make(attn_shape s, layout form, const mask_plan *p
                              .value_strides = p.v.strides,
                              .mask = {.causal = plan->causal,
                                       .causal_align = plan->align,
-                                      .causal_offset = plan->offset}};
+                                      .causal_offset = plan->offset,
+                                      .window = plan->window}};
     p.out = (attn_sdpa_output){.context = p.o.data, .context_strides = p.o.strides, .lse = p.lse};
     p.grads = (attn_sdpa_grads){.query = p.dq.data,
                                 .key = p.dk.data,

@@ -70,6 +70,7 @@ static const struct {
     {"ds-transposed", "dwq dwk dbq dbk dx "},
     {"dv-transposed", "dwv dbv dx "},
     {"last-key-dropped", "dwk dwv dbk dbv dx "},
+    {"group-sum-missing", "dwk dwv dbv dx "},
     {"mask-ignored", "dwq dwk dwv dbq dbv dx "},
     {"padding-polarity", "dwq dwk dwv dbq dbv dx "},
     {"causal-off-by-one", "dwq dwk dwv dbq dbv dx "},

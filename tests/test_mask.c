@@ -86,6 +86,31 @@ START_TEST(causal_positions) {
 }
 END_TEST
 
+/* Both ends of windows of every size about positions anywhere, against the definition. */
+START_TEST(window_positions) {
+    static const int64_t offsets[] = {0,         1,         -1,           4, -5, INT32_MAX,
+                                      INT64_MAX, INT64_MIN, INT64_MIN + 1};
+    static const size_t widths[] = {0, 1, 3, 8, INT32_MAX, SIZE_MAX - 1, SIZE_MAX};
+    for (size_t n = 0; n < 9 * 7 * 7 * 2; n++)
+        for (size_t i = 0; i < 9; i++) {
+            const size_t len_k = 6;
+            attni_mask mask = {.causal = n % 2,
+                               .offset = offsets[n / 2 % 9],
+                               .window = {true, true, widths[n / 18 % 7], widths[n / 126]}};
+            double place = (double)i + (double)mask.offset;
+            for (size_t j = 0; j < len_k; j++) {
+                bool want = (double)j >= place - (double)mask.window.left &&
+                            (double)j <= place + (double)mask.window.right &&
+                            (!mask.causal || (double)j <= place);
+                ck_assert_msg(mask_allows(&mask, 0, 0, i, j, len_k) == want,
+                              "query %zu, key %zu, offset %lld, left %zu, right %zu, causal %d", i,
+                              j, (long long)mask.offset, mask.window.left, mask.window.right,
+                              (int)mask.causal);
+            }
+        }
+}
+END_TEST
+
 START_TEST(resolving) {
     const attn_shape shape = {2, 3, 4, 9, 1};
     attni_mask m;
@@ -106,6 +131,13 @@ START_TEST(resolving) {
         attni_mask_resolve(&m, &(attn_mask){.causal = true, .causal_align = (attn_causal_align)3},
                            &shape),
         ATTN_ERROR_ARGUMENT);
+    /* a window makes the alignment count */
+    test_ok(attni_mask_resolve(&m,
+                               &(attn_mask){.causal_offset = -4,
+                                            .causal_align = ATTN_CAUSAL_OFFSET,
+                                            .window = {.left_on = true, .left = 2}},
+                               &shape));
+    ck_assert(!mask_is_empty(&m) && m.offset == -4 && m.window.left == 2);
     const uint8_t byte = 1;
     test_refused(
         attni_mask_resolve(&m, &(attn_mask){.padding = &byte, .padding_stride = SIZE_MAX}, &shape),
@@ -182,6 +214,7 @@ int main(void) {
     tcase_add_test(tests, broadcast_strides);
     tcase_add_test(tests, padding_from_lengths);
     tcase_add_test(tests, causal_positions);
+    tcase_add_test(tests, window_positions);
     tcase_add_test(tests, resolving);
     tcase_add_loop_test(tests, bands, 0, 8);
     suite_add_tcase(suite, tests);

@@ -10,6 +10,10 @@ START_TEST(good_configurations) {
         {{.d_model = 64, .num_heads = 4, .bias = true}, 16, 4 * 64 * 64 + 4 * 64},
         {{.d_model = 5, .num_heads = 3, .d_head = 7, .bias = true}, 7, 4 * 5 * 21 + 3 * 21 + 5},
         {{.d_model = 1, .num_heads = 1, .has_scale = true, .scale = -2}, 1, 4},
+        {{.d_model = 6, .num_heads = 4, .num_kv_heads = 2, .d_head = 3, .bias = true},
+         3,
+         2 * 6 * 12 + 2 * 6 * 6 + 12 + 2 * 6 + 6},
+        {{.d_model = 6, .num_heads = 6, .num_kv_heads = 1}, 1, 2 * 36 + 2 * 6},
         {{.d_model = 6, .num_heads = 6, .kernel = ATTN_KERNEL_FUSED, .max_threads = 99}, 1, 144},
         {{.d_model = 8, .num_heads = 2, .rope = ATTN_ROPE_HALF, .rope_base = 0.5}, 4, 256},
         {{.d_model = 3, .num_heads = 1, .d_head = 2, .rope = ATTN_ROPE_INTERLEAVED}, 2, 24},
@@ -35,6 +39,8 @@ START_TEST(bad_configurations) {
          ATTN_ERROR_SHAPE,
          "num_heads 5 does not divide d_model 64"},
         {{.d_model = 4, .num_heads = 8}, ATTN_ERROR_SHAPE, "num_heads 8 does not divide d_model 4"},
+        {{.d_model = 8, .num_heads = 4, .num_kv_heads = 3}, ATTN_ERROR_SHAPE, "num_kv_heads 3"},
+        {{.d_model = 8, .num_heads = 4, .num_kv_heads = 8}, ATTN_ERROR_SHAPE, "num_kv_heads 8"},
         {{.d_model = 8, .num_heads = 2, .has_scale = true, .scale = NAN},
          ATTN_ERROR_ARGUMENT,
          "nan"},
@@ -69,6 +75,7 @@ START_TEST(bad_configurations) {
                       attn_error_message(), table[i].words);
         ck_assert_uint_eq(attn_mha_d_head(&table[i].cfg), 0);
         ck_assert_uint_eq(attn_mha_num_params(&table[i].cfg), 0);
+        ck_assert_uint_eq(attn_mha_kv_heads(&table[i].cfg), 0);
         attn_mha_params w = attn_mha_params_view(&table[i].cfg, block);
         ck_assert(!w.wq && !w.wk && !w.wv && !w.wo && !w.bq && !w.bk && !w.bv && !w.bo);
         test_refused(attn_mha_params_init(&table[i].cfg, block, 1), table[i].status);
@@ -98,6 +105,28 @@ START_TEST(view_covers_the_block) {
     ck_assert(!w.bq && !w.bk && !w.bv && !w.bo);
     ck_assert_ptr_null(attn_mha_params_view(&cfg, NULL).wq);
     test_refused(attn_mha_params_init(&cfg, NULL, 1), ATTN_ERROR_ARGUMENT);
+}
+END_TEST
+
+START_TEST(view_of_shared_heads) {
+    attn_mha_config cfg = {
+        .d_model = 5, .num_heads = 4, .num_kv_heads = 2, .d_head = 3, .bias = true};
+    attn_real block[2 * 60 + 2 * 30 + 12 + 2 * 6 + 5];
+    attn_mha_params w = attn_mha_params_view(&cfg, block);
+    ck_assert_ptr_eq(w.wk, block + 60);
+    ck_assert_ptr_eq(w.wv, block + 90);
+    ck_assert_ptr_eq(w.wo, block + 120);
+    ck_assert_ptr_eq(w.bq, block + 180);
+    ck_assert_ptr_eq(w.bk, block + 192);
+    ck_assert_ptr_eq(w.bv, block + 198);
+    ck_assert_ptr_eq(w.bo, block + 204);
+    ck_assert_uint_eq(attn_mha_num_params(&cfg), 209);
+    ck_assert_uint_eq(attn_mha_kv_heads(&cfg), 2);
+    for (size_t n = 0; n < 209; n++)
+        block[n] = 7;
+    test_ok(attn_mha_params_init(&cfg, block, 1));
+    for (size_t n = 0; n < 209; n++)
+        ck_assert(n < 180 ? block[n] != 7 : block[n] == 0);
 }
 END_TEST
 
@@ -154,6 +183,7 @@ int main(void) {
     tcase_add_test(tests, good_configurations);
     tcase_add_test(tests, bad_configurations);
     tcase_add_test(tests, view_covers_the_block);
+    tcase_add_test(tests, view_of_shared_heads);
     tcase_add_test(tests, init_is_xavier_uniform);
     tcase_add_test(tests, init_agrees_between_precisions);
     suite_add_tcase(suite, tests);

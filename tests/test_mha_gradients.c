@@ -28,6 +28,11 @@ static const mha_case cases[] = {
      .has_rope_position = true, .rope_position = -2, .rope_key_position = 5},
     {"rope, interleaved, more keys", SIZES(2, 2, 4, 4, 2, 0), .rope = ATTN_ROPE_INTERLEAVED,
      .causal = true, .without = NO_BK},
+    {"4 heads over 2, window", SIZES(2, 5, 0, 5, 4, 2), .num_kv_heads = 2, .causal = true,
+     .window = {.left_on = true, .left = 1}},
+    {"cross, 3 heads over 1, padded", SIZES(2, 3, 4, 6, 3, 0), .num_kv_heads = 1, .padded = 1},
+    {"window to both sides", SIZES(2, 5, 0, 4, 2, 0),
+     .window = {.left_on = true, .right_on = true, .left = 1, .right = 2}},
 };
 enum { NUM_CASES = sizeof cases / sizeof *cases };
 
@@ -81,17 +86,19 @@ static attn_status projected_layer(void *user, const attn_real *x, double *value
 START_TEST(every_gradient_is_the_gradient) {
     mha_case c = cases[_i % NUM_CASES];
     c.kernel = mha_kernels[_i / NUM_CASES];
-    mha_run run = mha_setup(&c, 300 + (uint64_t)_i);
-    const size_t matrix = run.d_inner * c.d_model, d = run.d_inner, n = num_variables(&run);
-    const size_t biases = 4 * matrix, inputs = run.num_params;
+    if (c.num_kv_heads || c.window.left_on || c.window.right_on) /* not in the fused kernel yet */
+        c.kernel = ATTN_KERNEL_AUTO;
+    mha_run run = mha_setup(&c, 300 + (uint64_t)_i % NUM_CASES);
+    const size_t matrix = run.d_inner * c.d_model, kv = run.d_kv * c.d_model, d = run.d_inner;
+    const size_t biases = 2 * (matrix + kv), inputs = run.num_params, n = num_variables(&run);
     attn_gradcheck_tensor tensors[11] = {{"wq", 0, matrix},
-                                         {"wk", matrix, matrix},
-                                         {"wv", 2 * matrix, matrix},
-                                         {"wo", 3 * matrix, matrix},
+                                         {"wk", matrix, kv},
+                                         {"wv", matrix + kv, kv},
+                                         {"wo", matrix + 2 * kv, matrix},
                                          {"bq", biases, d},
-                                         {"bk", biases + d, d},
-                                         {"bv", biases + 2 * d, d},
-                                         {"bo", biases + 3 * d, c.d_model},
+                                         {"bk", biases + d, run.d_kv},
+                                         {"bv", biases + d + run.d_kv, run.d_kv},
+                                         {"bo", biases + d + 2 * run.d_kv, c.d_model},
                                          {"query", inputs, run.size_q},
                                          {"key", inputs + run.size_q, run.size_k},
                                          {"value", inputs + run.size_q + run.size_k, run.size_k}};

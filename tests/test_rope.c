@@ -110,7 +110,8 @@ START_TEST(every_element_of_every_layout) {
     const layout form = (layout)(_i / NUM_SHAPES);
     const size_t rows = s.batch * s.num_heads * s.len_q, n = rows * s.d_head;
     attn_real *want = test_poison(n);
-    tensor x = tensor_make(form, &s, s.len_q), y = tensor_make(form, &s, s.len_q);
+    tensor x = tensor_make(form, &s, s.num_heads, s.len_q),
+           y = tensor_make(form, &s, s.num_heads, s.len_q);
     for (size_t kind = 0; kind < 4; kind++) {
         const attn_rope_config config = {.pairing = pairings[kind % 2], .position = -4};
         const bool back = kind >= 2;

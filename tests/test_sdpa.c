@@ -56,6 +56,41 @@ START_TEST(equals_plain_loops) {
 }
 END_TEST
 
+/* The path that does what the other one lacks: AUTO finds it. */
+static const attn_kernel general_paths[] = {ATTN_KERNEL_REFERENCE, ATTN_KERNEL_AUTO};
+
+/* Windows from 0 to SIZE_MAX about positions anywhere, with and without causality. */
+START_TEST(windows_equal_plain_loops) {
+    for (size_t m = 0; m < WINDOWS; m++)
+        for (size_t n = 0; n < SHAPES; n++) {
+            attn_sdpa_config config = {.kernel = general_paths[_i]};
+            problem p = problem_make(shapes[n], (layout)((m + n) % LAYOUT_COUNT),
+                                     &problem_windows[m], 100 * m + n);
+            char what[64];
+            snprintf(what, sizeof what, "window %zu", m);
+            check_problem(what, &config, &p);
+            problem_free(&p);
+        }
+}
+END_TEST
+
+/* Heads that share keys and values: 6 over 3, over 2 and over 1, under every mask. */
+START_TEST(grouped_heads_equal_plain_loops) {
+    static const attn_shape grouped[] = {
+        {2, 6, 5, 9, 4, 3}, {1, 6, 131, 17, 7, 2}, {3, 6, 9, 70, 3, 1}, {2, 4, 1, 1, 2, 4}};
+    for (size_t m = 0; m < PLANS + WINDOWS; m++)
+        for (size_t n = 0; n < sizeof grouped / sizeof *grouped; n++) {
+            attn_sdpa_config config = {.kernel = general_paths[_i], .max_threads = 1 + n};
+            const mask_plan *plan = m < PLANS ? &problem_plans[m] : &problem_windows[m - PLANS];
+            problem p = problem_make(grouped[n], (layout)((m + n) % LAYOUT_COUNT), plan, m + n);
+            char what[64];
+            snprintf(what, sizeof what, "plan %zu, %zu kv heads", m, grouped[n].num_kv_heads);
+            check_problem(what, &config, &p);
+            problem_free(&p);
+        }
+}
+END_TEST
+
 /* Lengths on both sides of every tile edge, and heads of odd width. */
 START_TEST(tails_and_widths) {
     static const size_t lengths[] = {1, 2, 9, 63, 64, 65, 127, 128, 129, 193};
@@ -76,6 +111,20 @@ START_TEST(tails_and_widths) {
     problem p = problem_make((attn_shape){1, 1, 1001, 503, 3}, BHTD, &problem_plans[PLANS - 2], 7);
     check_problem("a long one", &config, &p);
     problem_free(&p);
+}
+END_TEST
+
+/* The same where a NaN row is shared by a group of heads and hidden by windows. */
+START_TEST(nan_in_a_group_under_windows) {
+    const attn_sdpa_config config = {.kernel = general_paths[_i]};
+    for (size_t m = 0; m < WINDOWS; m++) {
+        problem p = problem_make((attn_shape){2, 4, 70, 75, 5, 2}, BTHD, &problem_windows[m], m);
+        tensor_row(&p.k, 1, 3)[0] = (attn_real)NAN;
+        tensor_row(&p.v, 2, 68)[4] = (attn_real)INFINITY;
+        tensor_row(&p.d_o, 5, 30)[2] = (attn_real)NAN;
+        check_problem("NaN", &config, &p);
+        problem_free(&p);
+    }
 }
 END_TEST
 
@@ -123,7 +172,7 @@ static void solve(small *s, int kernel) {
                                      .scale = s->scale};
     const attn_shape *z = &s->shape;
     attn_strides rows_q = attn_strides_bhtd(z->len_q, z->num_heads, z->d_head);
-    attn_strides rows_k = attn_strides_bhtd(z->len_k, z->num_heads, z->d_head);
+    attn_strides rows_k = attn_strides_bhtd(z->len_k, oracle_kv_heads(z), z->d_head);
     attn_sdpa_input in = {.shape = *z,
                           .query = s->q ? s->q : zeros,
                           .key = s->k ? s->k : zeros,
@@ -280,6 +329,40 @@ START_TEST(causal_alignment) {
 }
 END_TEST
 
+/* Ten keys, the own one included, of 640: whole tiles of keys hidden before the first visible one.
+ */
+START_TEST(window_of_ten) {
+    enum { T = 640 };
+    const attn_sdpa_config config = {.kernel = general_paths[_i]};
+    const mask_plan plan = {.causal = true, .window = {.left_on = true, .left = 9}};
+    problem p = problem_make((attn_shape){1, 1, T, T, 1}, BHTD, &plan, 1);
+    for (size_t t = 0; t < T; t++) {
+        *tensor_row(&p.q, 0, t) = *tensor_row(&p.k, 0, t) = 0;
+        *tensor_row(&p.v, 0, t) = (attn_real)t;
+        *tensor_row(&p.d_o, 0, t) = 1;
+    }
+    problem_run(&config, &p);
+    ck_assert(fabs((double)*tensor_row(&p.o, 0, 639) - 634.5) < 1e-3);
+    ck_assert(fabs((double)*tensor_row(&p.dv, 0, 0) - 2.928968254) <
+              1e-6); /* 1 + 1/2 + ... + 1/10 */
+    ck_assert(fabs((double)*tensor_row(&p.dv, 0, 639) - 0.1) < 1e-6);
+    problem_free(&p);
+}
+END_TEST
+
+/* Which head of keys and values a query head reads, and the sum of what comes back. */
+START_TEST(grouped_heads) {
+    const attn_real v[2] = {1, 10}, d_o[6] = {1, 2, 3, 4, 5, 6};
+    small s = {.shape = {1, 6, 1, 1, 1, 2}, .v = v, .d_o = d_o};
+    solve(&s, general_paths[_i]);
+    CHECK("y", s.o, 1, 1, 1, 10, 10, 10);
+    CHECK("dv", s.dv, 6, 15);
+    s.shape.num_kv_heads = 1;
+    solve(&s, general_paths[_i]);
+    CHECK("dv of one head", s.dv, 21);
+}
+END_TEST
+
 /* A width of 257 of which only the last number counts. */
 START_TEST(last_of_257) {
     attn_real q[257] = {0}, k[2 * 257] = {0}, v[2 * 257] = {0}, o[257];
@@ -413,6 +496,15 @@ int main(void) {
     };
     for (size_t n = 0; n < sizeof of_both_paths / sizeof *of_both_paths; n++)
         tcase_add_loop_test(tests, of_both_paths[n], ATTN_KERNEL_REFERENCE, ATTN_KERNEL_FUSED + 1);
+    const TTest *const of_general_paths[] = {
+        windows_equal_plain_loops,
+        grouped_heads_equal_plain_loops,
+        nan_in_a_group_under_windows,
+        window_of_ten,
+        grouped_heads,
+    };
+    for (size_t n = 0; n < sizeof of_general_paths / sizeof *of_general_paths; n++)
+        tcase_add_loop_test(tests, of_general_paths[n], 0, 2);
     tcase_add_test(tests, weights_on_request);
     suite_add_tcase(suite, tests);
     return test_main(suite);

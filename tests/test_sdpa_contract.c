@@ -298,6 +298,16 @@ START_TEST(forward_refuses) {
            "attend_strides");
     REFUSE((c.config.kernel = ATTN_KERNEL_FUSED, c.out.weights = c.weights), ATTN_ERROR_UNSUPPORTED,
            "weights");
+    REFUSE(c.in.shape.num_kv_heads = 3, ATTN_ERROR_SHAPE, "not a multiple of num_kv_heads 3");
+    REFUSE(c.in.shape.num_kv_heads = 4, ATTN_ERROR_SHAPE, "num_heads 2");
+    REFUSE((c.in.shape.num_heads = 0, c.in.shape.num_kv_heads = 1), ATTN_ERROR_SHAPE,
+           "num_heads 0");
+    REFUSE((c.in.mask.window.left_on = true, c.in.mask.causal_align = (attn_causal_align)5),
+           ATTN_ERROR_ARGUMENT, "causal_align");
+    REFUSE((c.config.kernel = ATTN_KERNEL_FUSED, c.in.mask.window.right_on = true),
+           ATTN_ERROR_UNSUPPORTED, "sliding windows");
+    REFUSE((c.config.kernel = ATTN_KERNEL_FUSED, c.in.shape.num_kv_heads = 1),
+           ATTN_ERROR_UNSUPPORTED, "grouped-query heads");
 }
 END_TEST
 

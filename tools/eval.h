@@ -16,9 +16,8 @@ typedef struct eval_case {
     const char *path;
     attn_safetensors file; /* owns all that follows */
     attn_dtype dtype;      /* F32 or F64 */
-    attn_shape shape;      /* num_heads = H, d_head = d */
-    size_t num_kv_heads;
-    size_t d_model; /* D; core only: H·d */
+    attn_shape shape;      /* all set, num_kv_heads too */
+    size_t d_model;        /* D; core only: H·d */
     const attn_tensor *query, *key, *value;
     const attn_tensor *wq, *wk, *wv, *wo; /* all, or none: core only */
     const attn_tensor *bq, *bk, *bv, *bo;

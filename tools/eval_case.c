@@ -116,7 +116,7 @@ static int read_heads(eval_case *c) {
         return refuse(c, "num_heads %lld is not a multiple of num_kv_heads %lld", (long long)heads,
                       (long long)kv_heads);
     c->shape.num_heads = (size_t)heads;
-    c->num_kv_heads = (size_t)kv_heads;
+    c->shape.num_kv_heads = (size_t)kv_heads;
     return TOOL_OK;
 }
 
@@ -252,9 +252,9 @@ static int read_widths(eval_case *c) {
     c->shape.d_head = inner / heads;
     if (c->rope != ATTN_ROPE_NONE && c->shape.d_head % 2 != 0)
         return refuse(c, "rope turns pairs, but the head width %zu is odd", c->shape.d_head);
-    if (none && !c->key && c->num_kv_heads != heads)
+    if (none && !c->key && c->shape.num_kv_heads != heads)
         return refuse(c, "self-attention without projections needs num_kv_heads = num_heads");
-    size_t kv = c->num_kv_heads * c->shape.d_head, d = c->d_model;
+    size_t kv = c->shape.num_kv_heads * c->shape.d_head, d = c->d_model;
     const size_t key_dims[] = {c->shape.batch, c->shape.len_k, none ? kv : d};
     const struct {
         const attn_tensor *tensor;
@@ -335,14 +335,11 @@ static void find_tensors(eval_case *c) {
 
 /* Valid cases that this version cannot compute yet. */
 static int check_features(const eval_case *c) {
-    const char *feature = c->num_kv_heads != c->shape.num_heads ? "grouped heads (num_kv_heads)"
-                          : c->window_left >= 0                 ? "sliding windows (window_left)"
-                          : c->window_right >= 0                ? "sliding windows (window_right)"
-                          : c->softcap > 0                      ? "softcap"
-                          : c->alibi                            ? "ALiBi (alibi)"
-                          : c->attn_bias                        ? "additive biases (attn_bias)"
-                          : c->sinks                            ? "attention sinks (sinks)"
-                                                                : NULL;
+    const char *feature = c->softcap > 0 ? "softcap"
+                          : c->alibi     ? "ALiBi (alibi)"
+                          : c->attn_bias ? "additive biases (attn_bias)"
+                          : c->sinks     ? "attention sinks (sinks)"
+                                         : NULL;
     return feature ? refuse(c, "needs %s: not in this version yet", feature) : TOOL_OK;
 }
 

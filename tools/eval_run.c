@@ -80,7 +80,11 @@ static attn_mask mask_of(const eval_case *c) {
                        .causal = c->causal,
                        .causal_align =
                            c->causal_auto ? ATTN_CAUSAL_BOTTOM_RIGHT : ATTN_CAUSAL_OFFSET,
-                       .causal_offset = c->causal_offset};
+                       .causal_offset = c->causal_offset,
+                       .window = {.left_on = c->window_left >= 0,
+                                  .right_on = c->window_right >= 0,
+                                  .left = (size_t)c->window_left,
+                                  .right = (size_t)c->window_right}};
 }
 
 /* The arrays both kinds of run read and write. */
@@ -113,15 +117,25 @@ static void arrays_free(arrays *a) {
     free(a->grad_output);
 }
 
+/* The reference runs where the fused kernel was asked for and says that it cannot. */
+static bool use_reference(const eval_case *c, attn_status status, attn_kernel *kernel) {
+    if (status != ATTN_ERROR_UNSUPPORTED || *kernel != ATTN_KERNEL_FUSED)
+        return false;
+    tool_warn("%s: %s: the reference runs", c->path, attn_error_message());
+    *kernel = ATTN_KERNEL_REFERENCE;
+    return true;
+}
+
 static attn_status run_layer(const eval_case *c, const arrays *a, result *r) {
-    const attn_mha_config config = {.d_model = c->d_model,
-                                    .num_heads = c->shape.num_heads,
-                                    .d_head = c->shape.d_head,
-                                    .has_scale = c->has_scale,
-                                    .scale = c->scale,
-                                    .rope = c->rope,
-                                    .rope_base = c->rope_base,
-                                    .kernel = c->kernel};
+    attn_mha_config config = {.d_model = c->d_model,
+                              .num_heads = c->shape.num_heads,
+                              .num_kv_heads = c->shape.num_kv_heads,
+                              .d_head = c->shape.d_head,
+                              .has_scale = c->has_scale,
+                              .scale = c->scale,
+                              .rope = c->rope,
+                              .rope_base = c->rope_base,
+                              .kernel = c->kernel};
     const attn_mha_params w = {copy(c->wq), copy(c->wk), copy(c->wv), copy(c->wo),
                                copy(c->bq), copy(c->bk), copy(c->bv), copy(c->bo)};
     const attn_mha_params dw = {
@@ -146,6 +160,8 @@ static attn_status run_layer(const eval_case *c, const arrays *a, result *r) {
     attn_memory need = {0};
     attn_mha_saved saved;
     attn_status status = attn_mha_memory(&config, &in, &need);
+    if (use_reference(c, status, &config.kernel))
+        status = attn_mha_memory(&config, &in, &need);
     if (status == ATTN_OK)
         status = create_arena(&arena, c, r, c->grad_output ? need.training : need.inference);
     if (status == ATTN_OK)
@@ -175,7 +191,7 @@ typedef attn_status rotate(attn_real *, const attn_real *, const attn_strides *,
 static attn_status turn(const eval_case *c, rotate *way, attn_real *query, attn_real *key) {
     const attn_shape *s = &c->shape;
     const attn_strides query_strides = attn_strides_bthd(s->len_q, s->num_heads, s->d_head);
-    const attn_strides key_strides = attn_strides_bthd(s->len_k, c->num_kv_heads, s->d_head);
+    const attn_strides key_strides = attn_strides_bthd(s->len_k, c->shape.num_kv_heads, s->d_head);
     attn_rope_config rope = {c->rope, c->rope_base, c->rope_position};
     if (c->rope == ATTN_ROPE_NONE)
         return ATTN_OK;
@@ -184,17 +200,16 @@ static attn_status turn(const eval_case *c, rotate *way, attn_real *query, attn_
     attn_status status =
         way(query, query, &query_strides, &rope, s->batch, s->num_heads, s->len_q, s->d_head);
     rope.position = c->rope_key_position;
-    return status != ATTN_OK
-               ? status
-               : way(key, key, &key_strides, &rope, s->batch, c->num_kv_heads, s->len_k, s->d_head);
+    return status != ATTN_OK ? status
+                             : way(key, key, &key_strides, &rope, s->batch, c->shape.num_kv_heads,
+                                   s->len_k, s->d_head);
 }
 
 static attn_status run_core(const eval_case *c, const arrays *a, const result *r) {
     const attn_shape *s = &c->shape;
     const attn_strides query_strides = attn_strides_bthd(s->len_q, s->num_heads, s->d_head);
-    const attn_strides key_strides = attn_strides_bthd(s->len_k, c->num_kv_heads, s->d_head);
-    const attn_sdpa_config config = {
-        .has_scale = c->has_scale, .scale = c->scale, .kernel = c->kernel};
+    const attn_strides key_strides = attn_strides_bthd(s->len_k, s->num_kv_heads, s->d_head);
+    attn_sdpa_config config = {.has_scale = c->has_scale, .scale = c->scale, .kernel = c->kernel};
     /* In self-attention three arrays too: queries and keys are turned, values are not. */
     attn_real *self_key = c->key ? NULL : copy(c->query);
     attn_real *self_value = c->key ? NULL : copy(c->query);
@@ -211,7 +226,7 @@ static attn_status run_core(const eval_case *c, const arrays *a, const result *r
                                   .context_strides = query_strides,
                                   .weights = a->weights,
                                   .lse = a->lse};
-    const size_t count_k = s->batch * s->len_k * c->num_kv_heads * s->d_head;
+    const size_t count_k = s->batch * s->len_k * s->num_kv_heads * s->d_head;
     attn_real *self_dkey = c->key ? NULL : tool_alloc(count_k, sizeof *self_dkey);
     attn_real *self_dvalue = c->key ? NULL : tool_alloc(count_k, sizeof *self_dvalue);
     const attn_sdpa_grads grads = {.query = a->grad_query,
@@ -225,6 +240,8 @@ static attn_status run_core(const eval_case *c, const arrays *a, const result *r
     attn_sdpa_saved saved;
     attn_status status = turn(c, attn_rope_forward, a->query, key);
     if (status == ATTN_OK)
+        status = attn_sdpa_memory(&config, &in, &out, &need);
+    if (use_reference(c, status, &config.kernel))
         status = attn_sdpa_memory(&config, &in, &out, &need);
     if (status == ATTN_OK)
         status = create_arena(&arena, c, r, c->grad_output ? need.training : need.inference);

@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-enum { MAX_TENSORS = 11, MAX_BATCH = 2, MAX_LEN = 5, MAX_HEADS = 3 };
+enum { MAX_TENSORS = 11, MAX_BATCH = 2, MAX_LEN = 5, MAX_HEADS = 4 };
 
 /* A shape of the layer; without `cross`, len_k is len_q. */
 typedef struct check_shape {
@@ -20,6 +20,7 @@ typedef struct check_shape {
     attn_rope rope;
     bool has_rope_position;
     int64_t rope_position, rope_key_position;
+    size_t num_kv_heads; /* 0 = num_heads */
 } check_shape;
 
 /* One configuration. The mask points into the struct itself: do not copy it. */

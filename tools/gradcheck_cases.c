@@ -94,6 +94,21 @@ const check_shape check_shapes[] = {
      .has_rope_position = true,
      .rope_position = -3,
      .rope_key_position = 11},
+    {.name = "self, 4 heads over 2",
+     .batch = 2,
+     .len_q = 4,
+     .d_model = 5,
+     .num_heads = 4,
+     .num_kv_heads = 2,
+     .d_head = 2},
+    {.name = "cross, 3 heads over 1",
+     .batch = 2,
+     .len_q = 3,
+     .len_k = 4,
+     .d_model = 6,
+     .num_heads = 3,
+     .num_kv_heads = 1,
+     .cross = true},
 };
 const size_t check_num_shapes = sizeof check_shapes / sizeof *check_shapes;
 
@@ -112,6 +127,7 @@ typedef struct check_mask {
     bool causal;
     attn_causal_align align;
     int64_t offset;
+    attn_window window;
 } check_mask;
 
 static const check_mask masks[] = {
@@ -139,7 +155,20 @@ static const check_mask masks[] = {
     {.name = "attend (1,H,1,Lk)", .attend = "hk"},
     {.name = "attend (B,H,1,1), heads masked", .attend = "bh"},
     {.name = "causal and left padding", .padding = LEFT_PADDING, .attend = "", .causal = true},
-    {.name = "all together", .padding = RIGHT_PADDING, .attend = "bhqk", .causal = true},
+    {.name = "window of 2, causal",
+     .attend = "",
+     .causal = true,
+     .window = {.left_on = true, .left = 1}},
+    {.name = "window, both sides, offset -1",
+     .attend = "",
+     .align = ATTN_CAUSAL_OFFSET,
+     .offset = -1,
+     .window = {.left_on = true, .right_on = true, .left = 1, .right = 1}},
+    {.name = "all together",
+     .padding = RIGHT_PADDING,
+     .attend = "bhqk",
+     .causal = true,
+     .window = {.left_on = true, .left = 2}},
 };
 const size_t check_num_masks = sizeof masks / sizeof *masks;
 
@@ -192,6 +221,7 @@ attn_status check_case_make(check_case *c, size_t shape, size_t mask, attn_kerne
     c->mask.causal = m->causal;
     c->mask.causal_align = m->align;
     c->mask.causal_offset = m->offset;
+    c->mask.window = m->window;
     set_padding(c, m->padding, len_k);
     return set_attend(c, m->attend, len_k, 100 * mask + shape);
 }

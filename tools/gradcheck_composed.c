@@ -15,11 +15,14 @@ enum {
     H = COMPOSED_HEADS,
     DH = COMPOSED_D_HEAD,
     D = COMPOSED_D_MODEL,
-    TOKENS = T * D,    /* one sample's (T, D), or (H, T, d) */
-    PAIRS = H * T * T, /* one sample's (H, T, T) */
+    HKV = COMPOSED_KV_HEADS,
+    DKV = COMPOSED_D_KV,
+    TOKENS = T * D,      /* one sample's (T, D), or (H, T, d) */
+    KV_TOKENS = T * DKV, /* its keys or values, (T, Hkv·d), or (Hkv, T, d) */
+    PAIRS = H * T * T,   /* one sample's (H, T, T) */
 };
 
-static const attn_shape shape = {1, H, T, T, DH};
+static const attn_shape shape = {1, H, T, T, DH, HKV};
 
 /* Padding (B, T) hides key 0 of sample 1; attend (H, T, T) hides key 1 from query 3 in head 1. */
 static const uint8_t padding[B * T] = {0, 0, 0, 0, 0, 1, 0, 0, 0, 0};
@@ -33,9 +36,10 @@ static const uint8_t swapped_attend[PAIRS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
 
 /* What the forward of one sample leaves behind. */
 typedef struct saved {
-    double q[TOKENS], k[TOKENS], v[TOKENS]; /* (H, T, d) */
-    double p[PAIRS];                        /* (H, T, T) */
-    double context[TOKENS];                 /* (T, D), heads merged */
+    double q[TOKENS];                  /* (H, T, d) */
+    double k[KV_TOKENS], v[KV_TOKENS]; /* (Hkv, T, d) */
+    double p[PAIRS];                   /* (H, T, T) */
+    double context[TOKENS];            /* (T, D), heads merged */
 } saved;
 
 /* Returns from the calling function when an operation fails. */
@@ -53,11 +57,12 @@ static attn_mask mask_of(size_t sample) {
                        .causal = true};
 }
 
-/* heads (H,T,d) <- x (T,D) Wᵀ + b */
-static attn_status project(double *heads, const double *x, const double *w, const double *b) {
+/* heads (num_heads,T,d) <- x (T,D) Wᵀ + b */
+static attn_status project(double *heads, const double *x, const double *w, const double *b,
+                           size_t num_heads) {
     double flat[TOKENS];
-    TRY(attn_linear_forward(flat, x, w, b, T, D, D));
-    return attn_split_heads_forward(heads, flat, 1, T, H, DH);
+    TRY(attn_linear_forward(flat, x, w, b, T, D, num_heads * DH));
+    return attn_split_heads_forward(heads, flat, 1, T, num_heads, DH);
 }
 
 static attn_status weights_under(double *p, const saved *s, const attn_mask *mask) {
@@ -70,9 +75,9 @@ static attn_status forward(double *y, saved *s, const composed_values *w, size_t
     const double *x = w->x + sample * TOKENS;
     attn_mask mask = mask_of(sample);
     double heads[TOKENS];
-    TRY(project(s->q, x, w->wq, w->bq));
-    TRY(project(s->k, x, w->wk, w->bk));
-    TRY(project(s->v, x, w->wv, w->bv));
+    TRY(project(s->q, x, w->wq, w->bq, H));
+    TRY(project(s->k, x, w->wk, w->bk, HKV));
+    TRY(project(s->v, x, w->wv, w->bv, HKV));
     TRY(weights_under(s->p, s, &mask));
     TRY(attn_values_forward(heads, s->p, s->v, &mask, &shape));
     TRY(attn_merge_heads_forward(s->context, heads, 1, T, H, DH));
@@ -160,7 +165,13 @@ static attn_status output_backward(double *dcontext, composed_values *g, const c
     return ATTN_OK;
 }
 
-/* O = P V: dP = dO Vᵀ, dV = Pᵀ dO. */
+/* Nothing but the last head of (H,T,T) is left. */
+static void keep_last_head(double *to, const double *from) {
+    memset(to, 0, PAIRS * sizeof *to);
+    memcpy(to + PAIRS - T * T, from + PAIRS - T * T, (size_t)T * T * sizeof *to);
+}
+
+/* O = P V: dP = dO Vᵀ, dV = Pᵀ dO, summed over the heads that share V. */
 static attn_status values_backward(double *dp, double *dv, const double *dcontext, const double *p,
                                    const saved *s, const attn_mask *mask, composed_fault fault) {
     double heads[TOKENS], turned[PAIRS];
@@ -168,8 +179,12 @@ static attn_status values_backward(double *dp, double *dv, const double *dcontex
     if (fault == FAULT_HEADS_TRANSPOSED)
         memcpy(heads, dcontext, sizeof heads);
     TRY(attn_values_backward(dp, dv, heads, p, s->v, mask, &shape));
+    if (fault == FAULT_GROUP_SUM_MISSING) {
+        keep_last_head(turned, p);
+        return attn_values_backward(NULL, dv, heads, turned, s->v, mask, &shape);
+    }
     if (fault == FAULT_LAST_KEY_DROPPED)
-        for (size_t h = 0; h < H; h++)
+        for (size_t h = 0; h < HKV; h++)
             memset(dv + (h * T + T - 1) * DH, 0, DH * sizeof *dv);
     if (fault != FAULT_DV_TRANSPOSED)
         return ATTN_OK;
@@ -194,7 +209,7 @@ static attn_status softmax_backward(double *ds, const double *dp, const double *
     return ATTN_OK;
 }
 
-/* S = scale·Q Kᵀ: dQ = scale·dS K, dK = scale·dSᵀ Q. */
+/* S = scale·Q Kᵀ: dQ = scale·dS K, dK = scale·dSᵀ Q, summed over the heads that share K. */
 static attn_status scores_backward(double *dq, double *dk, const double *ds, const saved *s,
                                    const attn_mask *mask, composed_fault fault) {
     double scale = attn_default_scale(DH), turned[PAIRS];
@@ -208,24 +223,28 @@ static attn_status scores_backward(double *dq, double *dk, const double *ds, con
         mask = NULL;
     }
     TRY(attn_scores_backward(dq, dk, ds, s->q, s->k, mask, scale, &shape));
+    if (fault == FAULT_GROUP_SUM_MISSING) {
+        keep_last_head(turned, ds);
+        return attn_scores_backward(NULL, dk, turned, s->q, s->k, mask, scale, &shape);
+    }
     if (fault == FAULT_DK_TIMES_1_01)
-        scale_by(dk, TOKENS, 1.01);
+        scale_by(dk, KV_TOKENS, 1.01);
     if (fault == FAULT_DQ_DK_SWAPPED)
-        swap(dq, dk, TOKENS);
+        swap(dq, dk, KV_TOKENS);
     if (fault == FAULT_DQ_HEADS_SWAPPED)
         swap(dq, dq + T * DH, (size_t)T * DH);
     if (fault == FAULT_LAST_KEY_DROPPED)
-        for (size_t h = 0; h < H; h++)
+        for (size_t h = 0; h < HKV; h++)
             memset(dk + (h * T + T - 1) * DH, 0, DH * sizeof *dk);
     return ATTN_OK;
 }
 
 /* heads = split(x Wᵀ + b): dW += dheadsᵀ x, db += sum over tokens; dx = dheads W. */
 static attn_status project_backward(double *dx, double *dw, double *db, const double *dheads,
-                                    const double *x, const double *w) {
+                                    const double *x, const double *w, size_t num_heads) {
     double flat[TOKENS];
-    TRY(attn_split_heads_backward(flat, dheads, 1, T, H, DH));
-    return attn_linear_backward(dx, dw, db, flat, x, w, T, D, D);
+    TRY(attn_split_heads_backward(flat, dheads, 1, T, num_heads, DH));
+    return attn_linear_backward(dx, dw, db, flat, x, w, T, D, num_heads * DH);
 }
 
 /* x feeds queries, keys and values: three paths add up in dx. */
@@ -235,10 +254,11 @@ static attn_status input_backward(double *dx, composed_values *g, const composed
     double path[3][TOKENS];
     double flat_q[TOKENS];
     TRY(attn_merge_heads_forward(flat_q, s->q, 1, T, H, DH));
-    TRY(project_backward(path[0], NULL, g->bq, dq, x, w->wq));
-    TRY(project_backward(NULL, g->wq, NULL, dq, fault == FAULT_DWQ_WRONG_INPUT ? flat_q : x, NULL));
-    TRY(project_backward(path[1], g->wk, g->bk, dk, x, w->wk));
-    TRY(project_backward(path[2], g->wv, g->bv, dv, x, w->wv));
+    TRY(project_backward(path[0], NULL, g->bq, dq, x, w->wq, H));
+    TRY(project_backward(NULL, g->wq, NULL, dq, fault == FAULT_DWQ_WRONG_INPUT ? flat_q : x, NULL,
+                         H));
+    TRY(project_backward(path[1], g->wk, g->bk, dk, x, w->wk, HKV));
+    TRY(project_backward(path[2], g->wv, g->bv, dv, x, w->wv, HKV));
     for (size_t i = 0; i < TOKENS; i++) {
         dx[i] = path[0][i] + path[1][i] + path[2][i];
         if (fault == FAULT_DX_PATH_LOST)
@@ -252,7 +272,7 @@ static attn_status input_backward(double *dx, composed_values *g, const composed
 /* The forward of one sample undone from the last step to the first. */
 static attn_status backward(composed_values *g, const composed_values *w, const double *dy,
                             const saved *s, size_t sample, composed_fault fault) {
-    double dcontext[TOKENS], dq[TOKENS], dk[TOKENS], dv[TOKENS];
+    double dcontext[TOKENS], dq[TOKENS], dk[KV_TOKENS], dv[KV_TOKENS];
     double p[PAIRS], dp[PAIRS], ds[PAIRS];
     attn_mask mask = backward_mask(sample, fault);
     TRY(backward_weights(p, s, &mask, fault));
@@ -303,10 +323,12 @@ static const struct {
     [FAULT_JACOBIAN_DIAGONAL] = {"jacobian-diagonal", "dS = P * (1 - P) * dP, as for a sigmoid"},
     [FAULT_SOFTMAX_DETACHED] = {"softmax-detached", "dS = 0: the weights taken for constants"},
     [FAULT_DK_TIMES_1_01] = {"dk-times-1.01", "dK one per cent too large"},
-    [FAULT_DQ_DK_SWAPPED] = {"dq-dk-swapped", "dQ and dK exchanged"},
+    [FAULT_DQ_DK_SWAPPED] = {"dq-dk-swapped", "dK and the dQ of head 0 exchanged"},
     [FAULT_DS_TRANSPOSED] = {"ds-transposed", "dQ and dK from the transpose of dS"},
     [FAULT_DV_TRANSPOSED] = {"dv-transposed", "dV = P dO instead of the transpose of P"},
     [FAULT_LAST_KEY_DROPPED] = {"last-key-dropped", "dK and dV of the last key never written"},
+    [FAULT_GROUP_SUM_MISSING] = {"group-sum-missing",
+                                 "dK and dV of the last head of a group alone"},
     [FAULT_MASK_IGNORED] = {"mask-ignored", "P computed again without any mask"},
     [FAULT_PADDING_POLARITY] = {"padding-polarity", "P computed again with the padding inverted"},
     [FAULT_CAUSAL_OFF_BY_ONE] = {"causal-off-by-one", "P computed again with one key too many"},

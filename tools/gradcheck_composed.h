@@ -2,7 +2,8 @@
  * gradcheck_composed.h - a small attention layer whose backward is composed here from the library's
  * single operations, so that a fault can be put into any of its terms. In double.
  *
- * Two samples of five tokens, self-attention, causal, two heads of width 3. A key of sample 1 is
+ * Two samples of five tokens, self-attention, causal, two heads of width 3 that
+ * share one head of keys and values. A key of sample 1 is
  * left padding, so that its query 0 may see nothing; one pair is blocked in head 1 alone. Samples
  * are taken one after the other, as micro-batches are: gradients of parameters add up.
  */
@@ -17,15 +18,17 @@ enum {
     COMPOSED_BATCH = 2,
     COMPOSED_LEN = 5,
     COMPOSED_HEADS = 2,
+    COMPOSED_KV_HEADS = 1,
     COMPOSED_D_HEAD = 3,
-    COMPOSED_D_MODEL = COMPOSED_HEADS * COMPOSED_D_HEAD
+    COMPOSED_D_MODEL = COMPOSED_HEADS * COMPOSED_D_HEAD,
+    COMPOSED_D_KV = COMPOSED_KV_HEADS * COMPOSED_D_HEAD
 };
 
 /* Everything that has a gradient; the same type holds the gradients. */
 typedef struct composed_values {
-    double wq[COMPOSED_D_MODEL * COMPOSED_D_MODEL], wk[COMPOSED_D_MODEL * COMPOSED_D_MODEL];
-    double wv[COMPOSED_D_MODEL * COMPOSED_D_MODEL], wo[COMPOSED_D_MODEL * COMPOSED_D_MODEL];
-    double bq[COMPOSED_D_MODEL], bk[COMPOSED_D_MODEL], bv[COMPOSED_D_MODEL], bo[COMPOSED_D_MODEL];
+    double wq[COMPOSED_D_MODEL * COMPOSED_D_MODEL], wk[COMPOSED_D_KV * COMPOSED_D_MODEL];
+    double wv[COMPOSED_D_KV * COMPOSED_D_MODEL], wo[COMPOSED_D_MODEL * COMPOSED_D_MODEL];
+    double bq[COMPOSED_D_MODEL], bk[COMPOSED_D_KV], bv[COMPOSED_D_KV], bo[COMPOSED_D_MODEL];
     double x[COMPOSED_BATCH * COMPOSED_LEN * COMPOSED_D_MODEL];
 } composed_values;
 
@@ -43,6 +46,7 @@ typedef enum composed_fault {
     FAULT_DS_TRANSPOSED,
     FAULT_DV_TRANSPOSED,
     FAULT_LAST_KEY_DROPPED,
+    FAULT_GROUP_SUM_MISSING,
     FAULT_MASK_IGNORED,
     FAULT_PADDING_POLARITY,
     FAULT_CAUSAL_OFF_BY_ONE,

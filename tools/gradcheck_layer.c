@@ -51,17 +51,18 @@ static void add_tensor(check_outcome *outcome, const char *name, size_t *offset,
 /* The order of attn_mha_params, then the inputs. */
 static void list_tensors(check_outcome *outcome, const layer *l) {
     size_t width = l->config.num_heads * attn_mha_d_head(&l->config);
-    size_t weights = width * l->config.d_model, offset = 0;
+    size_t kv_width = attn_mha_kv_heads(&l->config) * attn_mha_d_head(&l->config);
+    size_t d_model = l->config.d_model, offset = 0;
     outcome->num_tensors = 0;
-    add_tensor(outcome, "dwq", &offset, weights);
-    add_tensor(outcome, "dwk", &offset, weights);
-    add_tensor(outcome, "dwv", &offset, weights);
-    add_tensor(outcome, "dwo", &offset, weights);
+    add_tensor(outcome, "dwq", &offset, width * d_model);
+    add_tensor(outcome, "dwk", &offset, kv_width * d_model);
+    add_tensor(outcome, "dwv", &offset, kv_width * d_model);
+    add_tensor(outcome, "dwo", &offset, width * d_model);
     if (l->config.bias) {
         add_tensor(outcome, "dbq", &offset, width);
-        add_tensor(outcome, "dbk", &offset, width);
-        add_tensor(outcome, "dbv", &offset, width);
-        add_tensor(outcome, "dbo", &offset, l->config.d_model);
+        add_tensor(outcome, "dbk", &offset, kv_width);
+        add_tensor(outcome, "dbv", &offset, kv_width);
+        add_tensor(outcome, "dbo", &offset, d_model);
     }
     add_tensor(outcome, l->input.key ? "dquery" : "dx", &offset, l->num_query);
     if (l->input.key) {
@@ -79,6 +80,7 @@ static layer layer_of(const check_case *c, uint64_t seed) {
                           .has_scale = s->has_scale,
                           .scale = s->scale,
                           .rope = s->rope,
+                          .num_kv_heads = s->num_kv_heads,
                           .kernel = c->kernel,
                           .max_threads = 1},
                .input = {.batch = s->batch,

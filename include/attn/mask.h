@@ -5,7 +5,11 @@
  *
  *   padding   non-zero = key j of sample b is padding, hidden from every query
  *   attend    non-zero = query i may attend to key j
- *   causal    j <= i + offset
+ *   causal    j <= p
+ *   window    j >= p - left,  j <= p + right
+ *
+ * where p = i + offset is the place of query i among the keys; the offset is that of causal_align,
+ * whether or not causal is set.
  *
  * A blocked pair has weight exactly 0, and its key, value and gradient are never read as numbers:
  * a NaN behind a mask stays there. A query that may see no key has weights 0, context 0,
@@ -31,6 +35,13 @@ typedef enum attn_causal_align {
     ATTN_CAUSAL_OFFSET            /* offset = causal_offset, which may be negative */
 } attn_causal_align;
 
+/* Sliding window: how far query i sees from its place p. 0 is its own key alone; a side that is off
+ * has no limit. */
+typedef struct attn_window {
+    bool left_on, right_on;
+    size_t left, right;
+} attn_window;
+
 /* Element (b, h, i, j) stands at b·batch + h·head + i·query + j·key. Stride 0 broadcasts. */
 typedef struct attn_broadcast {
     size_t batch, head, query, key;
@@ -46,6 +57,7 @@ typedef struct attn_mask {
     bool causal;
     attn_causal_align causal_align;
     int64_t causal_offset; /* used with ATTN_CAUSAL_OFFSET only */
+    attn_window window;
 } attn_mask;
 
 /* Strides that broadcast a contiguous array of `rank` 2 (Lq,Lk), 3 (B,Lq,Lk) or 4 (B,H,Lq,Lk)

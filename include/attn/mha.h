@@ -17,6 +17,8 @@
  *     merge heads                                                 (B,H,Lq,d)  -> (B,Lq,H·d)
  *     y = O Woᵀ + bo                                              (B,Lq,H·d)  -> (B,Lq,D)
  *
+ * With num_kv_heads below num_heads, k and v have Hkv heads: (B,Lk,Hkv·d), see scores.h.
+ *
  * Vaswani et al., "Attention is all you need" (2017), section 3.2.
  */
 #ifndef ATTN_MHA_H
@@ -39,16 +41,17 @@ typedef struct attn_mha_config {
     attn_rope rope;   /* rotary positions of queries and keys; d must then be even */
     double rope_base; /* 0 = 10000 */
     attn_kernel kernel;
-    size_t max_threads; /* 0 = as many as OpenMP would use */
+    size_t max_threads;  /* 0 = as many as OpenMP would use */
+    size_t num_kv_heads; /* Hkv, heads of keys and values, which must divide H; 0 = num_heads */
 } attn_mha_config;
 
 /* Pointers into one flat block, in this order, each array contiguous. The same type serves
  * parameters, gradients and optimiser moments. A NULL bias counts as zero; as a gradient it is not
  * wanted. A NULL matrix is refused. */
 typedef struct attn_mha_params {
-    attn_real *wq, *wk, *wv; /* (H·d, D) */
+    attn_real *wq, *wk, *wv; /* wq (H·d, D), wk and wv (Hkv·d, D) */
     attn_real *wo;           /* (D, H·d) */
-    attn_real *bq, *bk, *bv; /* (H·d) */
+    attn_real *bq, *bk, *bv; /* bq (H·d), bk and bv (Hkv·d) */
     attn_real *bo;           /* (D) */
 } attn_mha_params;
 
@@ -88,6 +91,9 @@ typedef struct attn_mha_input_grads {
  * d_head and a base above 0, no overflow. */
 ATTN_API attn_status attn_mha_config_check(const attn_mha_config *config);
 
+/* num_kv_heads, resolved; 0 for an invalid configuration. */
+ATTN_API size_t attn_mha_kv_heads(const attn_mha_config *config);
+
 /* d_head, resolved; 0 for an invalid configuration. */
 ATTN_API size_t attn_mha_d_head(const attn_mha_config *config);
 
@@ -110,10 +116,10 @@ ATTN_API attn_status attn_mha_memory(const attn_mha_config *config, const attn_m
  * Statuses of both: ATTN_ERROR_ARGUMENT (a missing array, a value outside its range),
  * ATTN_ERROR_SHAPE (sizes that do not fit together), ATTN_ERROR_OVERFLOW (a size that wraps),
  * ATTN_ERROR_MEMORY (the arena has too little room left; the message names the bytes),
- * ATTN_ERROR_UNSUPPORTED (weights from the fused kernel). All are found before anything is written,
- * and leave arrays, arena and `saved` as they were. With a measuring arena the calls only count:
- * arrays may be NULL and none is touched. Thread-safe on different data; the same bits for any
- * number of threads. */
+ * ATTN_ERROR_UNSUPPORTED (what kernel fused cannot do: weights, sdpa.h). All are found before
+ * anything is written, and leave arrays, arena and `saved` as they were. With a measuring arena the
+ * calls only count: arrays may be NULL and none is touched. Thread-safe on different data; the same
+ * bits for any number of threads. */
 ATTN_API attn_status attn_mha_forward(const attn_mha_config *config, const attn_mha_params *params,
                                       const attn_mha_input *input, attn_real *y, attn_arena *arena,
                                       attn_mha_saved *saved);

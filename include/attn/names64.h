@@ -25,6 +25,7 @@
 #define attn_mha_config_check       attn64_mha_config_check
 #define attn_mha_d_head             attn64_mha_d_head
 #define attn_mha_forward            attn64_mha_forward
+#define attn_mha_kv_heads           attn64_mha_kv_heads
 #define attn_mha_memory             attn64_mha_memory
 #define attn_mha_num_params         attn64_mha_num_params
 #define attn_mha_params_init        attn64_mha_params_init

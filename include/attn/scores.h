@@ -6,7 +6,11 @@
  *                dk_j = scale · sum_i ds_ij q_i     over allowed i
  *
  * Vaswani et al., "Attention is all you need" (2017), equation 1. Shapes: query (B,H,Lq,d),
- * key (B,H,Lk,d), scores (B,H,Lq,Lk), contiguous.
+ * key (B,Hkv,Lk,d), scores (B,H,Lq,Lk), contiguous.
+ *
+ * Grouped-query attention (Ainslie et al., "GQA", 2023; with one head, multi-query attention,
+ * Shazeer 2019): H / Hkv query heads in a row share a head of keys and values, so that query head h
+ * reads head h / (H / Hkv), and dk, dv sum over the group. Nothing is repeated in memory.
  */
 #ifndef ATTN_SCORES_H
 #define ATTN_SCORES_H
@@ -19,11 +23,12 @@ extern "C" {
 
 /* The sizes of one attention: every array of a core call has its shape made of these. */
 typedef struct attn_shape {
-    size_t batch;     /* B */
-    size_t num_heads; /* H */
-    size_t len_q;     /* Lq */
-    size_t len_k;     /* Lk */
-    size_t d_head;    /* d, at least 1; the other sizes may be 0 */
+    size_t batch;        /* B */
+    size_t num_heads;    /* H */
+    size_t len_q;        /* Lq */
+    size_t len_k;        /* Lk */
+    size_t d_head;       /* d, at least 1; the other sizes may be 0 */
+    size_t num_kv_heads; /* Hkv, which divides H; 0 = num_heads */
 } attn_shape;
 
 /* 1/sqrt(d_head), the scale that keeps the scores of unit-variance queries and keys at variance 1.

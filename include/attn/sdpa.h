@@ -25,9 +25,10 @@ extern "C" {
 #endif
 
 typedef enum attn_kernel {
-    ATTN_KERNEL_AUTO = 0,  /* fused, unless weights are asked for */
+    ATTN_KERNEL_AUTO = 0,  /* fused, unless it cannot do what the call asks for, as weights */
     ATTN_KERNEL_REFERENCE, /* the textbook: holds the (B,H,Lq,Lk) weights */
-    ATTN_KERNEL_FUSED      /* tiles: memory linear in Lq and Lk */
+    ATTN_KERNEL_FUSED      /* tiles: memory linear in Lq and Lk. Sliding windows and grouped-query
+                              heads are not in it yet: ATTN_ERROR_UNSUPPORTED */
 } attn_kernel;
 
 typedef struct attn_sdpa_config {
@@ -53,8 +54,8 @@ ATTN_API attn_strides attn_strides_bhtd(size_t len, size_t num_heads, size_t d_h
 typedef struct attn_sdpa_input {
     attn_shape shape;
     const attn_real *query; /* (B,H,Lq,d) through query_strides */
-    const attn_real *key;   /* (B,H,Lk,d) */
-    const attn_real *value; /* (B,H,Lk,d) */
+    const attn_real *key;   /* (B,Hkv,Lk,d); Hkv = H unless shape.num_kv_heads says otherwise */
+    const attn_real *value; /* (B,Hkv,Lk,d) */
     attn_strides query_strides, key_strides, value_strides;
     attn_mask mask;
 } attn_sdpa_input;
@@ -78,7 +79,8 @@ typedef struct attn_sdpa_saved {
     attn_real *row_sum; /* fused: l (B,H,Lq), 0 for a fully masked row */
 } attn_sdpa_saved;
 
-/* Gradients, overwritten; each may be NULL. Fully masked rows give 0. */
+/* Gradients, overwritten; each may be NULL. Fully masked rows give 0. key and value, (B,Hkv,Lk,d),
+ * sum over the query heads that share them. */
 typedef struct attn_sdpa_grads {
     attn_real *query, *key, *value;
     attn_strides query_strides, key_strides, value_strides;

@@ -39,6 +39,11 @@ static inline bool size_product(size_t *product, const size_t *factors, size_t c
     return true;
 }
 
+/* a + b, or SIZE_MAX where that is less. */
+static inline size_t size_add_capped(size_t a, size_t b) {
+    return b > SIZE_MAX - a ? SIZE_MAX : a + b;
+}
+
 static inline size_t size_min(size_t a, size_t b) {
     return a < b ? a : b;
 }

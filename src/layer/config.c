@@ -7,13 +7,19 @@
 
 #include <math.h>
 
-/* Reals in the block: four matrices of H·d by D, and H·d + H·d + H·d + D biases. */
-static bool count_params(size_t *count, const attn_mha_config *config, size_t d_inner) {
-    size_t weights, biases = 0, bytes;
-    if (!size_product(&weights, (size_t[]){4, d_inner, config->d_model}, 3))
+static size_t kv_heads_of(const attn_mha_config *config) {
+    return config->num_kv_heads ? config->num_kv_heads : config->num_heads;
+}
+
+/* Reals in the block: two matrices of H·d by D and two of Hkv·d by D, and H·d + 2·Hkv·d + D biases.
+ */
+static bool count_params(size_t *count, const attn_mha_config *config, size_t d_head) {
+    size_t rows, kv_rows, weights, biases = 0, bytes;
+    if (!size_product(&rows, (size_t[]){2, config->num_heads, d_head}, 3) ||
+        !size_product(&kv_rows, (size_t[]){2, kv_heads_of(config), d_head}, 3) ||
+        !size_add(&rows, rows, kv_rows) || !size_mul(&weights, rows, config->d_model))
         return false;
-    if (config->bias &&
-        (!size_mul(&biases, 3, d_inner) || !size_add(&biases, biases, config->d_model)))
+    if (config->bias && !size_add(&biases, rows - config->num_heads * d_head, config->d_model))
         return false;
     return size_add(count, weights, biases) && size_mul(&bytes, *count, sizeof(real));
 }
@@ -22,13 +28,16 @@ static bool count_params(size_t *count, const attn_mha_config *config, size_t d_
 static attn_status resolve(const attn_mha_config *config, size_t *d_head, size_t *num_params) {
     if (!config)
         return attni_fail(ATTN_ERROR_ARGUMENT, "config is NULL");
-    size_t d_model = config->d_model, num_heads = config->num_heads, d_inner;
+    size_t d_model = config->d_model, num_heads = config->num_heads;
     if (d_model == 0 || num_heads == 0)
         return attni_fail(ATTN_ERROR_ARGUMENT, "d_model %zu and num_heads %zu must be at least 1",
                           d_model, num_heads);
     if (config->d_head == 0 && d_model % num_heads != 0)
         return attni_fail(ATTN_ERROR_SHAPE, "num_heads %zu does not divide d_model %zu", num_heads,
                           d_model);
+    if (kv_heads_of(config) > num_heads || num_heads % kv_heads_of(config) != 0)
+        return attni_fail(ATTN_ERROR_SHAPE, "num_heads %zu is not a multiple of num_kv_heads %zu",
+                          num_heads, config->num_kv_heads);
     if (config->has_scale && !isfinite((real)config->scale))
         return attni_fail(ATTN_ERROR_ARGUMENT, "scale %g is not finite", config->scale);
     if ((unsigned)config->kernel > ATTN_KERNEL_FUSED)
@@ -37,7 +46,7 @@ static attn_status resolve(const attn_mha_config *config, size_t *d_head, size_t
     const attn_rope_config rope = {config->rope, config->rope_base, 0};
     if (config->rope != ATTN_ROPE_NONE)
         ATTNI_TRY(attni_rope_check("attn_mha", &rope, 0, width));
-    if (!size_mul(&d_inner, num_heads, width) || !count_params(&count, config, d_inner))
+    if (!count_params(&count, config, width))
         return attni_fail(ATTN_ERROR_OVERFLOW,
                           "d_model %zu, num_heads %zu, d_head %zu: the parameters' size overflows",
                           d_model, num_heads, width);
@@ -55,6 +64,10 @@ size_t attn_mha_d_head(const attn_mha_config *config) {
     size_t d_head = 0, num_params;
     (void)resolve(config, &d_head, &num_params);
     return d_head;
+}
+
+size_t attn_mha_kv_heads(const attn_mha_config *config) {
+    return attn_mha_config_check(config) == ATTN_OK ? kv_heads_of(config) : 0;
 }
 
 size_t attn_mha_num_params(const attn_mha_config *config) {

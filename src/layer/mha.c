@@ -23,24 +23,27 @@ static attn_sdpa_input core_input(const attni_mha *call, const attn_mha_saved *s
                              .key = saved->k,
                              .value = saved->v,
                              .query_strides = attn_strides_bthd(s->len_q, s->num_heads, s->d_head),
-                             .key_strides = attn_strides_bthd(s->len_k, s->num_heads, s->d_head),
-                             .value_strides = attn_strides_bthd(s->len_k, s->num_heads, s->d_head),
+                             .key_strides = attn_strides_bthd(s->len_k, s->num_kv_heads, s->d_head),
+                             .value_strides =
+                                 attn_strides_bthd(s->len_k, s->num_kv_heads, s->d_head),
                              .mask = saved->input.mask};
 }
 
-/* Turns queries and keys (B,L,H,d), or their gradients back, in place; either may be NULL. Both
- * paths of the core then see turned rows and need to know nothing of it. */
+/* Turns queries (B,Lq,H,d) and keys (B,Lk,Hkv,d), or their gradients back, in place; either may be
+ * NULL. Both paths of the core then see turned rows and need to know nothing of it. */
 static void turn(const attni_mha *call, real *q, real *k, bool back) {
     const attn_shape *s = &call->shape;
     const attn_strides strides_q = attn_strides_bthd(s->len_q, s->num_heads, s->d_head);
-    const attn_strides strides_k = attn_strides_bthd(s->len_k, s->num_heads, s->d_head);
+    const attn_strides strides_k = attn_strides_bthd(s->len_k, s->num_kv_heads, s->d_head);
+    attn_shape shape_k = *s;
+    shape_k.num_heads = s->num_kv_heads;
     if (call->rope_q.pairing == ATTN_ROPE_NONE)
         return;
     if (q)
         attni_rope_rotate(q, q, &strides_q, &call->rope_q, s, s->len_q, back,
                           call->core.max_threads);
     if (k)
-        attni_rope_rotate(k, k, &strides_k, &call->rope_k, s, s->len_k, back,
+        attni_rope_rotate(k, k, &strides_k, &call->rope_k, &shape_k, s->len_k, back,
                           call->core.max_threads);
 }
 
@@ -48,8 +51,8 @@ static void turn(const attni_mha *call, real *q, real *k, bool back) {
  * Forward, with x_k = x_v = x_q in self-attention:
  *
  *     q = x_q Wqᵀ + bq      (B,Lq,D) (D,H·d) -> (B,Lq,H·d)  =  (B,Lq,H,d)
- *     k = x_k Wkᵀ + bk      (B,Lk,D) (D,H·d) -> (B,Lk,H·d)  =  (B,Lk,H,d)
- *     v = x_v Wvᵀ + bv      (B,Lk,D) (D,H·d) -> (B,Lk,H·d)  =  (B,Lk,H,d)
+ *     k = x_k Wkᵀ + bk      (B,Lk,D) (D,Hkv·d) -> (B,Lk,Hkv·d)  =  (B,Lk,Hkv,d)
+ *     v = x_v Wvᵀ + bv      (B,Lk,D) (D,Hkv·d) -> (B,Lk,Hkv·d)  =  (B,Lk,Hkv,d)
  *     q, k turned by their positions, with rope
  *     O = core(q, k, v)     per head (Lq,d), (Lk,d), (Lk,d)  -> (B,Lq,H,d)  =  (B,Lq,H·d)
  *     y = O Woᵀ + bo        (B,Lq,H·d) (H·d,D) -> (B,Lq,D)
@@ -61,8 +64,8 @@ static attn_status forward(const attni_mha *call, const attn_mha_params *w,
     size_t threads = call->core.max_threads;
     saved->input = *input;
     ATTNI_TRY(carve(arena, &saved->q, rows_q * d));
-    ATTNI_TRY(carve(arena, &saved->k, rows_k * d));
-    ATTNI_TRY(carve(arena, &saved->v, rows_k * d));
+    ATTNI_TRY(carve(arena, &saved->k, rows_k * call->d_kv));
+    ATTNI_TRY(carve(arena, &saved->v, rows_k * call->d_kv));
     ATTNI_TRY(carve(arena, &saved->context, rows_q * d));
 
     if (!arena->measuring) {
@@ -70,8 +73,8 @@ static attn_status forward(const attni_mha *call, const attn_mha_params *w,
         const real *x_k = call->self ? x : input->key, *x_v = call->self ? x : input->value;
         attni_product projections[3] = {
             linear_product_y(saved->q, x, w->wq, w->bq, rows_q, d_in, d),
-            linear_product_y(saved->k, x_k, w->wk, w->bk, rows_k, d_in, d),
-            linear_product_y(saved->v, x_v, w->wv, w->bv, rows_k, d_in, d),
+            linear_product_y(saved->k, x_k, w->wk, w->bk, rows_k, d_in, call->d_kv),
+            linear_product_y(saved->v, x_v, w->wv, w->bv, rows_k, d_in, call->d_kv),
         };
         attni_gemm_parallel(projections, 3, threads);
         turn(call, saved->q, saved->k, false);
@@ -120,7 +123,7 @@ static void output_backward(const attni_mha *call, const attn_mha_params *w,
 static void projections_backward(const attni_mha *call, const attn_mha_params *w,
                                  const attn_mha_saved *saved, const attn_sdpa_grads *g,
                                  const attn_mha_params *dw, const attn_mha_input_grads *dx) {
-    size_t rows_q = call->rows_q, rows_k = call->rows_k, d_in = call->d_model, d = call->d_inner;
+    size_t rows_q = call->rows_q, rows_k = call->rows_k, d_in = call->d_model;
     const attn_mha_input *in = &saved->input;
     const attn_mha_params none = {0};
     const bool self = call->self;
@@ -128,27 +131,27 @@ static void projections_backward(const attni_mha *call, const attn_mha_params *w
     const struct way {
         const real *g, *x, *w;
         real *dw, *db, *dx;
-        size_t rows;
+        size_t rows, d;
     } ways[3] = {
-        {g->query, in->query, w->wq, dw->wq, dw->bq, dx->query, rows_q},
+        {g->query, in->query, w->wq, dw->wq, dw->bq, dx->query, rows_q, call->d_inner},
         {g->key, self ? in->query : in->key, w->wk, dw->wk, dw->bk, self ? dx->query : dx->key,
-         rows_k},
+         rows_k, call->d_kv},
         {g->value, self ? in->query : in->value, w->wv, dw->wv, dw->bv,
-         self ? dx->query : dx->value, rows_k},
+         self ? dx->query : dx->value, rows_k, call->d_kv},
     };
     attni_product products[9];
     size_t count = 0;
     for (const struct way *to = ways; to < ways + 3; to++)
         if (to->dx) {
-            products[count] = linear_product_dx(to->dx, to->g, to->w, to->rows, d_in, d);
+            products[count] = linear_product_dx(to->dx, to->g, to->w, to->rows, d_in, to->d);
             products[count++].beta = self && to > ways ? 1 : 0;
         }
     for (const struct way *to = ways; to < ways + 3; to++)
         if (to->dw)
-            products[count++] = linear_product_dw(to->dw, to->g, to->x, to->rows, d_in, d);
+            products[count++] = linear_product_dw(to->dw, to->g, to->x, to->rows, d_in, to->d);
     for (const struct way *to = ways; to < ways + 3; to++)
         if (to->db)
-            products[count++] = linear_product_db(to->db, to->g, to->rows, d);
+            products[count++] = linear_product_db(to->db, to->g, to->rows, to->d);
     attni_gemm_parallel(products, count, call->core.max_threads);
 }
 
@@ -166,9 +169,9 @@ static attn_status backward(const attni_mha *call, const attn_mha_params *w,
     if (all || dx->query)
         ATTNI_TRY(carve(arena, &grads.query, call->rows_q * d));
     if (all || dx->key)
-        ATTNI_TRY(carve(arena, &grads.key, call->rows_k * d));
+        ATTNI_TRY(carve(arena, &grads.key, call->rows_k * call->d_kv));
     if (all || dx->value)
-        ATTNI_TRY(carve(arena, &grads.value, call->rows_k * d));
+        ATTNI_TRY(carve(arena, &grads.value, call->rows_k * call->d_kv));
 
     if (!arena->measuring)
         output_backward(call, w, saved, dy, dw, dcontext);

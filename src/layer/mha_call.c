@@ -49,9 +49,11 @@ attn_status attni_mha_resolve(attni_mha *call, const attn_mha_config *config,
                                   .num_heads = config->num_heads,
                                   .len_q = input->len_q,
                                   .len_k = self ? input->len_q : input->len_k,
-                                  .d_head = d_head},
+                                  .d_head = d_head,
+                                  .num_kv_heads = attn_mha_kv_heads(config)},
                         .d_model = config->d_model,
                         .d_inner = config->num_heads * d_head,
+                        .d_kv = attn_mha_kv_heads(config) * d_head,
                         .self = self,
                         .core = {.has_scale = config->has_scale,
                                  .scale = config->scale,
@@ -97,13 +99,13 @@ attn_status attni_mha_check_saved(const attni_mha *call, const attn_mha_saved *s
         return attni_fail(ATTN_ERROR_ARGUMENT, "saved holds no forward");
     ATTNI_TRY(attni_mha_resolve(&then, &saved->config, &saved->input));
     if (then.d_model != call->d_model || have->num_heads != want->num_heads ||
-        have->d_head != want->d_head)
+        have->num_kv_heads != want->num_kv_heads || have->d_head != want->d_head)
         return attni_fail(
             ATTN_ERROR_SHAPE,
-            "saved has d_model %zu, num_heads %zu and d_head %zu, config %zu, %zu and "
-            "%zu",
-            then.d_model, have->num_heads, have->d_head, call->d_model, want->num_heads,
-            want->d_head);
+            "saved has d_model %zu, num_heads %zu, num_kv_heads %zu and d_head %zu, config %zu, "
+            "%zu, %zu and %zu",
+            then.d_model, have->num_heads, have->num_kv_heads, have->d_head, call->d_model,
+            want->num_heads, want->num_kv_heads, want->d_head);
     if (have->batch != want->batch || have->len_q != want->len_q || have->len_k != want->len_k)
         return attni_fail(ATTN_ERROR_SHAPE, "saved.input is not the one of the forward");
     if (then.rope_q.pairing != call->rope_q.pairing || then.rope_q.base != call->rope_q.base)

@@ -11,9 +11,10 @@
 #include <attn/mha.h>
 
 typedef struct attni_mha {
-    attn_shape shape;                /* B, H, Lq, Lk, d */
+    attn_shape shape;                /* B, H, Lq, Lk, d, Hkv */
     size_t d_model;                  /* D */
     size_t d_inner;                  /* H·d */
+    size_t d_kv;                     /* Hkv·d */
     size_t rows_q, rows_k;           /* B·Lq, B·Lk */
     bool self;                       /* one input serves as query, key and value */
     attn_rope_config rope_q, rope_k; /* pairing ATTN_ROPE_NONE: nothing is turned */

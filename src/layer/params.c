@@ -13,15 +13,16 @@ attn_mha_params attn_mha_params_view(const attn_mha_config *config, attn_real *b
     if (d_head == 0 || !block)
         return view;
     size_t d_inner = config->num_heads * d_head, matrix = d_inner * config->d_model;
+    size_t d_kv = attn_mha_kv_heads(config) * d_head, kv_matrix = d_kv * config->d_model;
     view.wq = block;
     view.wk = view.wq + matrix;
-    view.wv = view.wk + matrix;
-    view.wo = view.wv + matrix;
+    view.wv = view.wk + kv_matrix;
+    view.wo = view.wv + kv_matrix;
     if (config->bias) {
         view.bq = view.wo + matrix;
         view.bk = view.bq + d_inner;
-        view.bv = view.bk + d_inner;
-        view.bo = view.bv + d_inner;
+        view.bv = view.bk + d_kv;
+        view.bo = view.bv + d_kv;
     }
     return view;
 }
@@ -41,11 +42,12 @@ attn_status attn_mha_params_init(const attn_mha_config *config, attn_real *block
         return attni_fail(ATTN_ERROR_ARGUMENT, "block is NULL");
     attn_mha_params w = attn_mha_params_view(config, block);
     size_t d_inner = config->num_heads * attn_mha_d_head(config), d_model = config->d_model;
+    size_t d_kv = attn_mha_kv_heads(config) * attn_mha_d_head(config);
     xavier(w.wq, d_inner, d_model, seed, 0);
-    xavier(w.wk, d_inner, d_model, seed, 1);
-    xavier(w.wv, d_inner, d_model, seed, 2);
+    xavier(w.wk, d_kv, d_model, seed, 1);
+    xavier(w.wv, d_kv, d_model, seed, 2);
     xavier(w.wo, d_model, d_inner, seed, 3);
     if (config->bias)
-        memset(w.bq, 0, (3 * d_inner + d_model) * sizeof *w.bq);
+        memset(w.bq, 0, (d_inner + 2 * d_kv + d_model) * sizeof *w.bq);
     return ATTN_OK;
 }

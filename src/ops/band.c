@@ -7,12 +7,15 @@ void attni_band_fill_blocked(const attni_band *band, real *x, size_t stride, rea
     for (size_t i = 0; i < band->rows; i++) {
         real *row = x + i * stride;
         size_t query = band->begin + i, end = mask_key_end(mask, query, band->keys);
-        for (size_t j = 0; padding && j < end; j++)
+        size_t begin = size_min(mask_key_begin(mask, query, band->keys), end);
+        for (size_t j = 0; j < begin; j++)
+            row[j] = value;
+        for (size_t j = begin; padding && j < end; j++)
             row[j] = padding[j] ? value : row[j];
         if (mask->attend) {
             const uint8_t *attend =
                 mask->attend + band->b * s->batch + band->h * s->head + query * s->query;
-            for (size_t j = 0; j < end; j++)
+            for (size_t j = begin; j < end; j++)
                 row[j] = attend[j * s->key] ? row[j] : value;
         }
         for (size_t j = end; j < band->keys; j++)

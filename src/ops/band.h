@@ -23,7 +23,7 @@ typedef struct attni_band {
     size_t b, h;        /* the head */
     size_t begin, rows; /* its queries begin .. begin + rows */
     size_t len_k;
-    size_t keys; /* keys at or past this are causally hidden from all of them */
+    size_t keys; /* keys at or past this are hidden from all of them by position */
     size_t d_head;
 } attni_band;
 

@@ -17,6 +17,27 @@ static bool places_wrap(const attn_broadcast *strides, const attn_shape *shape) 
     return false;
 }
 
+/* The place of query 0, which counts for windows without causal too. */
+static attn_status resolve_offset(attni_mask *resolved, const attn_mask *mask,
+                                  const attn_shape *shape) {
+    switch (mask->causal_align) {
+    case ATTN_CAUSAL_BOTTOM_RIGHT:
+        if (shape->len_k <= INT64_MAX && shape->len_q <= INT64_MAX)
+            resolved->offset = (int64_t)shape->len_k - (int64_t)shape->len_q;
+        else if (mask->causal || mask->window.left_on || mask->window.right_on)
+            return attni_fail(ATTN_ERROR_OVERFLOW, "len_q %zu, len_k %zu: positions exceed 64 bits",
+                              shape->len_q, shape->len_k);
+        return ATTN_OK;
+    case ATTN_CAUSAL_TOP_LEFT:
+        return ATTN_OK;
+    case ATTN_CAUSAL_OFFSET:
+        resolved->offset = mask->causal_offset;
+        return ATTN_OK;
+    }
+    return attni_fail(ATTN_ERROR_ARGUMENT, "causal_align: %d is no alignment",
+                      (int)mask->causal_align);
+}
+
 attn_status attni_mask_resolve(attni_mask *resolved, const attn_mask *mask,
                                const attn_shape *shape) {
     memset(resolved, 0, sizeof *resolved);
@@ -27,6 +48,7 @@ attn_status attni_mask_resolve(attni_mask *resolved, const attn_mask *mask,
     resolved->attend = mask->attend;
     resolved->attend_strides = mask->attend_strides;
     resolved->causal = mask->causal;
+    resolved->window = mask->window;
     attn_broadcast padding_strides = {.batch = resolved->padding_stride, .key = 1};
     if (mask->padding && places_wrap(&padding_strides, shape))
         return attni_fail(ATTN_ERROR_OVERFLOW, "padding_stride %zu: the last sample's place wraps",
@@ -36,23 +58,7 @@ attn_status attni_mask_resolve(attni_mask *resolved, const attn_mask *mask,
                           "attend_strides (%zu, %zu, %zu, %zu): the last element's place wraps",
                           mask->attend_strides.batch, mask->attend_strides.head,
                           mask->attend_strides.query, mask->attend_strides.key);
-    if (!mask->causal)
-        return ATTN_OK;
-    switch (mask->causal_align) {
-    case ATTN_CAUSAL_BOTTOM_RIGHT:
-        if (shape->len_k > INT64_MAX || shape->len_q > INT64_MAX)
-            return attni_fail(ATTN_ERROR_OVERFLOW, "len_q %zu, len_k %zu: positions exceed 64 bits",
-                              shape->len_q, shape->len_k);
-        resolved->offset = (int64_t)shape->len_k - (int64_t)shape->len_q;
-        return ATTN_OK;
-    case ATTN_CAUSAL_TOP_LEFT:
-        return ATTN_OK;
-    case ATTN_CAUSAL_OFFSET:
-        resolved->offset = mask->causal_offset;
-        return ATTN_OK;
-    }
-    return attni_fail(ATTN_ERROR_ARGUMENT, "causal_align: %d is no alignment",
-                      (int)mask->causal_align);
+    return resolve_offset(resolved, mask, shape);
 }
 
 attn_status attn_broadcast_strides(attn_broadcast *strides, const size_t *dims, size_t rank,

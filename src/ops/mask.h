@@ -7,6 +7,7 @@
 #define ATTNI_MASK_H
 
 #include "base/real.h"
+#include "base/size.h"
 
 #include <attn/scores.h>
 
@@ -16,8 +17,18 @@ typedef struct attni_mask {
     const uint8_t *attend; /* or NULL */
     attn_broadcast attend_strides;
     bool causal;
-    int64_t offset; /* query i sees keys j <= i + offset */
+    attn_window window;
+    int64_t offset; /* query i stands at key i + offset */
 } attni_mask;
+
+/* Heads of keys and values, and the number of query heads that share one. */
+static inline size_t shape_kv_heads(const attn_shape *shape) {
+    return shape->num_kv_heads ? shape->num_kv_heads : shape->num_heads;
+}
+
+static inline size_t shape_group(const attn_shape *shape) {
+    return shape->num_heads ? shape->num_heads / shape_kv_heads(shape) : 1;
+}
 
 /* Defaults filled in; mask may be NULL. Validates the enum. */
 attn_status attni_mask_resolve(attni_mask *resolved, const attn_mask *mask,
@@ -25,27 +36,37 @@ attn_status attni_mask_resolve(attni_mask *resolved, const attn_mask *mask,
 
 /* Whether no pair of this call can be blocked. */
 static inline bool mask_is_empty(const attni_mask *mask) {
-    return !mask->padding && !mask->attend && !mask->causal;
+    return !mask->padding && !mask->attend && !mask->causal && !mask->window.left_on &&
+           !mask->window.right_on;
 }
 
-/* Keys at or past this index are hidden from query i by causality. */
+/* i + offset + ahead - back, held within 0 .. len. Nothing wraps: offset, ahead and back may be
+ * anything, only i and len are sizes of arrays. */
+static inline size_t mask_place(size_t i, int64_t offset, size_t ahead, size_t back, size_t len) {
+    const size_t later = offset > 0 ? (size_t)offset : 0;
+    const size_t earlier = offset < 0 ? (size_t) - (offset + 1) + 1 : 0;
+    const size_t plus = size_add_capped(size_add_capped(i, later), ahead);
+    const size_t minus = size_add_capped(earlier, back);
+    return plus <= minus ? 0 : size_min(plus - minus, len);
+}
+
+/* Keys at or past this index are hidden from query i by causality or its window. */
 static inline size_t mask_key_end(const attni_mask *mask, size_t i, size_t len_k) {
-    if (!mask->causal)
-        return len_k;
-    /* i + offset + 1 in a form that cannot overflow: offset may be anything. */
-    if (mask->offset < 0) {
-        uint64_t back = (uint64_t) - (mask->offset + 1) + 1; /* |offset| */
-        return (uint64_t)i + 1 <= back
-                   ? 0
-                   : (i + 1 - (size_t)back < len_k ? i + 1 - (size_t)back : len_k);
-    }
-    uint64_t ahead = (uint64_t)mask->offset;
-    return ahead >= len_k || i >= len_k - ahead ? len_k : i + 1 + (size_t)ahead;
+    if (mask->causal)
+        return mask_place(i, mask->offset, 1, 0, len_k);
+    if (mask->window.right_on)
+        return mask_place(i, mask->offset, size_add_capped(mask->window.right, 1), 0, len_k);
+    return len_k;
+}
+
+/* Keys before this index are hidden from query i by its window. */
+static inline size_t mask_key_begin(const attni_mask *mask, size_t i, size_t len_k) {
+    return mask->window.left_on ? mask_place(i, mask->offset, 0, mask->window.left, len_k) : 0;
 }
 
 static inline bool mask_allows(const attni_mask *mask, size_t b, size_t h, size_t i, size_t j,
                                size_t len_k) {
-    if (j >= mask_key_end(mask, i, len_k))
+    if (j >= mask_key_end(mask, i, len_k) || j < mask_key_begin(mask, i, len_k))
         return false;
     if (mask->padding && mask->padding[b * mask->padding_stride + j])
         return false;

@@ -18,6 +18,11 @@ attn_status attni_shape_check(const char *function, const attn_shape *shape) {
     if (shape->d_head == 0)
         return attni_fail(ATTN_ERROR_ARGUMENT, "%s: d_head is 0", function);
     size_t heads, bytes;
+    const size_t kv_heads = shape_kv_heads(shape);
+    if (kv_heads > 0 && (shape->num_heads == 0 || shape->num_heads % kv_heads != 0))
+        return attni_fail(ATTN_ERROR_SHAPE,
+                          "%s: num_heads %zu is not a multiple of num_kv_heads %zu", function,
+                          shape->num_heads, kv_heads);
     if (!size_mul(&heads, shape->batch, shape->num_heads) ||
         !size_product(&bytes, (size_t[]){heads, shape->len_q, shape->d_head, sizeof(real)}, 4) ||
         !size_product(&bytes, (size_t[]){heads, shape->len_k, shape->d_head, sizeof(real)}, 4))
@@ -98,7 +103,7 @@ attn_status attn_scores_forward(attn_real *scores, const attn_real *query, const
 #pragma omp parallel for schedule(dynamic) num_threads(threads_for(0, heads, len_q *len_k *d))
     for (size_t head = 0; head < heads; head++) {
         attni_operand q = operand_at(query, head * len_q * d, d);
-        attni_operand k = operand_at(key, head * len_k * d, d);
+        attni_operand k = operand_at(key, head / shape_group(shape) * len_k * d, d);
         for (size_t i = 0; i < len_q; i += BAND_ROWS) {
             attni_band band = band_at(&resolved, shape, head, i);
             attni_matrix s = matrix_at(scores, (head * len_q + i) * len_k, len_k);
@@ -109,6 +114,20 @@ attn_status attn_scores_forward(attn_real *scores, const attn_real *query, const
     return ATTN_OK;
 }
 
+/* A head of dq, and its share of the dk that it has in common with its group. */
+static void backward_head(attni_matrix dq, attni_matrix dk, const real *dscores, attni_operand q,
+                          attni_operand k, const attni_mask *mask, double scale,
+                          const attn_shape *shape, size_t head) {
+    const size_t len_q = shape->len_q, len_k = shape->len_k;
+    for (size_t i = 0; i < len_q; i += BAND_ROWS) {
+        attni_band band = band_at(mask, shape, head, i);
+        attni_operand ds = operand_at(dscores, (head * len_q + i) * len_k, len_k);
+        if (!attni_band_blocked_is_zero(&band, ds.data, ds.stride))
+            q.clean = k.clean = NULL;
+        attni_scores_band_backward(dq, dk, ds, q, k, scale, &band);
+    }
+}
+
 attn_status attn_scores_backward(attn_real *dquery, attn_real *dkey, const attn_real *dscores,
                                  const attn_real *query, const attn_real *key,
                                  const attn_mask *mask, double scale, const attn_shape *shape) {
@@ -116,6 +135,7 @@ attn_status attn_scores_backward(attn_real *dquery, attn_real *dkey, const attn_
     ATTNI_TRY(check_call("attn_scores_backward", shape, mask, scale, &resolved));
     size_t heads = shape->batch * shape->num_heads;
     size_t len_q = shape->len_q, len_k = shape->len_k, d = shape->d_head;
+    const size_t group = shape_group(shape);
     bool has_pairs = heads * len_q * len_k > 0;
     if (heads == 0 || (len_q == 0 && len_k == 0))
         return ATTN_OK;
@@ -127,24 +147,21 @@ attn_status attn_scores_backward(attn_real *dquery, attn_real *dkey, const attn_
     if (has_pairs && dkey && !query)
         return attni_fail(ATTN_ERROR_ARGUMENT,
                           "attn_scores_backward: query is NULL, but dkey needs it");
-#pragma omp parallel for schedule(dynamic) num_threads(threads_for(0, heads, len_q *len_k *d))
-    for (size_t head = 0; head < heads; head++) {
-        attni_matrix dq = matrix_at(dquery, head * len_q * d, d);
-        attni_matrix dk = matrix_at(dkey, head * len_k * d, d);
-        attni_operand q = operand_at(query, head * len_q * d, d);
-        attni_operand k = operand_at(key, head * len_k * d, d);
-        if (has_pairs && dkey)
-            attni_operand_clean(&q, len_q, d, NULL);
+#pragma omp parallel for schedule(dynamic) \
+    num_threads(threads_for(0, heads / group, group * len_q * len_k * d))
+    for (size_t kv_head = 0; kv_head < heads / group; kv_head++) {
+        attni_matrix dk = matrix_at(dkey, kv_head * len_k * d, d);
+        attni_operand k = operand_at(key, kv_head * len_k * d, d);
         if (has_pairs && dquery)
             attni_operand_clean(&k, len_k, d, NULL);
         if (len_k > 0 && dkey)
             memset(dk.data, 0, len_k * d * sizeof(real));
-        for (size_t i = 0; i < len_q; i += BAND_ROWS) {
-            attni_band band = band_at(&resolved, shape, head, i);
-            attni_operand ds = operand_at(dscores, (head * len_q + i) * len_k, len_k);
-            if (!attni_band_blocked_is_zero(&band, ds.data, ds.stride))
-                q.clean = k.clean = NULL;
-            attni_scores_band_backward(dq, dk, ds, q, k, scale, &band);
+        for (size_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
+            attni_matrix dq = matrix_at(dquery, head * len_q * d, d);
+            attni_operand q = operand_at(query, head * len_q * d, d);
+            if (has_pairs && dkey)
+                attni_operand_clean(&q, len_q, d, NULL);
+            backward_head(dq, dk, dscores, q, k, &resolved, scale, shape, head);
         }
     }
     return ATTN_OK;

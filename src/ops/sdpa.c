@@ -19,20 +19,29 @@ static const struct path {
     [ATTN_KERNEL_FUSED] = {attni_fused_forward, attni_fused_backward},
 };
 
+/* The same with the heads of keys and values, for what is checked of their tensors. */
+static attn_shape key_value_shape(const attn_shape *shape) {
+    attn_shape shared = *shape;
+    shared.num_heads = shared.num_kv_heads = shape_kv_heads(shape);
+    return shared;
+}
+
 /* Checks and defaults of a call. When measuring, arrays need not exist. */
 static attn_status resolve(attni_sdpa *call, const attn_sdpa_config *config,
                            const attn_sdpa_input *input, bool measuring) {
     const attn_shape *shape = &input->shape;
     ATTNI_TRY(attni_shape_check("attn_sdpa", shape));
+    const attn_shape shared = key_value_shape(shape);
     const attni_tensor inputs[] = {
         {"query", input->query, input->query_strides, shape->len_q, false},
         {"key", input->key, input->key_strides, shape->len_k, false},
         {"value", input->value, input->value_strides, shape->len_k, false},
     };
     for (size_t n = 0; n < 3; n++)
-        ATTNI_TRY(attni_tensor_check("attn_sdpa", &inputs[n], shape, measuring));
+        ATTNI_TRY(attni_tensor_check("attn_sdpa", &inputs[n], n == 0 ? shape : &shared, measuring));
     call->input = input;
     call->shape = *shape;
+    call->shape.num_kv_heads = shared.num_heads;
     call->scale = config->has_scale ? config->scale : attn_default_scale(shape->d_head);
     call->threads = threads_resolve(config->max_threads);
     if (!isfinite((real)call->scale))
@@ -40,11 +49,19 @@ static attn_status resolve(attni_sdpa *call, const attn_sdpa_config *config,
     return attni_mask_resolve(&call->mask, &input->mask, shape);
 }
 
+/* What a call asks for that the fused path cannot do; NULL = nothing. */
+static const char *fused_lacks(const attni_sdpa *call) {
+    return call->mask.window.left_on || call->mask.window.right_on ? "sliding windows"
+           : call->shape.num_kv_heads != call->shape.num_heads     ? "grouped-query heads"
+                                                                   : NULL;
+}
+
 /* The path taken, *kernel, for the one that is asked for. */
-static attn_status choose_kernel(attn_kernel *kernel, attn_kernel wanted,
+static attn_status choose_kernel(attn_kernel *kernel, attn_kernel wanted, const attni_sdpa *call,
                                  const attn_sdpa_output *output) {
+    const char *lacks = fused_lacks(call);
     *kernel = wanted != ATTN_KERNEL_AUTO ? wanted
-              : output->weights          ? ATTN_KERNEL_REFERENCE
+              : output->weights || lacks ? ATTN_KERNEL_REFERENCE
                                          : ATTN_KERNEL_FUSED;
     if ((unsigned)wanted > ATTN_KERNEL_FUSED)
         return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: kernel %d is no kernel", (int)wanted);
@@ -52,6 +69,10 @@ static attn_status choose_kernel(attn_kernel *kernel, attn_kernel wanted,
         return attni_fail(ATTN_ERROR_UNSUPPORTED,
                           "attn_sdpa: the fused kernel never holds the weights; ask for them with "
                           "kernel auto or reference");
+    if (wanted == ATTN_KERNEL_FUSED && lacks)
+        return attni_fail(
+            ATTN_ERROR_UNSUPPORTED,
+            "attn_sdpa: the fused kernel has no %s yet; kernel auto or reference does", lacks);
     return ATTN_OK;
 }
 
@@ -74,7 +95,7 @@ attn_status attn_sdpa_forward(const attn_sdpa_config *config, const attn_sdpa_in
                                  &(attni_tensor){"context", output->context,
                                                  output->context_strides, input->shape.len_q, true},
                                  &input->shape, arena->measuring));
-    ATTNI_TRY(choose_kernel(&kernel, config->kernel, output));
+    ATTNI_TRY(choose_kernel(&kernel, config->kernel, &call, output));
     attn_sdpa_saved kept = {
         .input = *input, .output = *output, .kernel = kernel, .scale = call.scale};
     size_t mark = attn_arena_mark(arena);
@@ -139,11 +160,16 @@ attn_status attn_sdpa_backward(const attn_sdpa_config *config, const attn_sdpa_s
         return attni_fail(ATTN_ERROR_ARGUMENT,
                           "attn_sdpa_backward: scale is %g, but saved comes from %g", call.scale,
                           saved->scale);
+    if (saved->kernel == ATTN_KERNEL_FUSED && fused_lacks(&call))
+        return attni_fail(ATTN_ERROR_ARGUMENT,
+                          "attn_sdpa_backward: saved comes from the fused kernel, which has no %s",
+                          fused_lacks(&call));
     if (!arena->measuring)
         ATTNI_TRY(check_distinct(grads, shape));
     ATTNI_TRY(attni_tensor_check(
         "attn_sdpa", &(attni_tensor){"dcontext", dcontext, *dcontext_strides, shape->len_q, false},
         shape, arena->measuring));
+    const attn_shape shared = key_value_shape(shape);
     const attni_tensor outputs[] = {
         {"dquery", grads->query, grads->query_strides, shape->len_q, true},
         {"dkey", grads->key, grads->key_strides, shape->len_k, true},
@@ -151,7 +177,8 @@ attn_status attn_sdpa_backward(const attn_sdpa_config *config, const attn_sdpa_s
     };
     for (size_t n = 0; n < 3; n++)
         if (outputs[n].data)
-            ATTNI_TRY(attni_tensor_check("attn_sdpa", &outputs[n], shape, false));
+            ATTNI_TRY(
+                attni_tensor_check("attn_sdpa", &outputs[n], n == 0 ? shape : &shared, false));
     size_t mark = attn_arena_mark(arena);
     attn_status status =
         paths[saved->kernel].backward(&call, saved, dcontext, dcontext_strides, grads, arena);
@@ -175,7 +202,7 @@ attn_status attn_sdpa_memory(const attn_sdpa_config *config, const attn_sdpa_inp
     /* The backward of the hungriest caller: it wants every gradient. */
     real any;
     attn_strides strides_q = attn_strides_bhtd(s->len_q, s->num_heads, s->d_head);
-    attn_strides strides_k = attn_strides_bhtd(s->len_k, s->num_heads, s->d_head);
+    attn_strides strides_k = attn_strides_bhtd(s->len_k, shape_kv_heads(s), s->d_head);
     attn_sdpa_grads grads = {&any, &any, &any, strides_q, strides_k, strides_k};
     ATTNI_TRY(attn_sdpa_backward(config, &saved, &any, &strides_q, &grads, &training));
     *memory = (attn_memory){
