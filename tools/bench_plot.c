@@ -26,7 +26,7 @@ static const char roofline_script[] =
     "set logscale xy\nset key right bottom\n"
     "stats 'bench_roofs.csv' using 1 nooutput\npeak = STATS_max\n"
     "stats 'bench_roofs.csv' using 2 nooutput\nbandwidth = STATS_max\n"
-    "set xrange [1:10000]\nset yrange [1:2*peak]\n"
+    "set xrange [1:10000]\nset yrange [10:2*peak]\n"
     "roof(x) = x * bandwidth < peak ? x * bandwidth : peak\n"
     "plot roof(x) with lines ls 3 title 'roof: read bandwidth, then FMA peak', \\\n"
     "     'bench_roofline.csv' using 2:3 with points ls 1 pt 7 title 'forward + backward', \\\n"
