@@ -60,7 +60,7 @@ typedef struct job {
 } job;
 
 static attni_rows rows_of(const real *tensor, const attn_strides *s, size_t b, size_t h) {
-    return (attni_rows){tensor + b * s->batch + h * s->head, s->token};
+    return (attni_rows){tensor ? tensor + b * s->batch + h * s->head : NULL, s->token};
 }
 
 static attni_rows_out rows_out(real *tensor, const attn_strides *s, size_t b, size_t h) {
