@@ -354,11 +354,11 @@ END_TEST
 START_TEST(grouped_heads) {
     const attn_real v[2] = {1, 10}, d_o[6] = {1, 2, 3, 4, 5, 6};
     small s = {.shape = {1, 6, 1, 1, 1, 2}, .v = v, .d_o = d_o};
-    solve(&s, general_paths[_i]);
+    solve(&s, (int)general_paths[_i]);
     CHECK("y", s.o, 1, 1, 1, 10, 10, 10);
     CHECK("dv", s.dv, 6, 15);
     s.shape.num_kv_heads = 1;
-    solve(&s, general_paths[_i]);
+    solve(&s, (int)general_paths[_i]);
     CHECK("dv of one head", s.dv, 21);
 }
 END_TEST
