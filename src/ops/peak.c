@@ -36,9 +36,10 @@ double attn_fma_peak(size_t threads) {
     const size_t runs = 10, first_rounds = 1000;
 #ifdef _OPENMP
     /* More threads than processors take longer, and reach no more. */
-    threads = size_min(threads, (size_t)omp_get_num_procs());
+    threads = size_max(size_min(threads, (size_t)omp_get_num_procs()), 1);
+#else
+    threads = 1;
 #endif
-    threads = size_max(threads, 1);
     measure(threads, first_rounds); /* wakes the threads */
     /* How many rounds fill a slice is asked of the processor's clock, not the wall's: on a busy
      * machine one thread may have waited most of the time. */
