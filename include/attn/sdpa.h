@@ -1,7 +1,8 @@
 /*
  * sdpa.h - scaled dot-product attention on projected queries, keys and values.
  *
- *     S = scale · Q Kᵀ,  masks,  P = softmax(S),  O = P V
+ *     S = scale · Q Kᵀ,  softcap, bias, ALiBi (score_terms.h),  masks,
+ *     P = softmax(S),  dropout,  O = P V
  *
  *     attn_sdpa_input in = {.shape = {B, H, Lq, Lk, d}, .query = q, .key = k, .value = v,
  *                           .query_strides = attn_strides_bthd(Lq, H, d), ...,
@@ -36,6 +37,10 @@ typedef struct attn_sdpa_config {
     double scale;   /* finite; zero and negative are legal */
     attn_kernel kernel;
     size_t max_threads; /* 0 = as many as OpenMP would use */
+    double softcap;     /* c, finite: s becomes c·tanh(s/c); 0 = off, negative is refused */
+    bool alibi;         /* s becomes s - slope_h·|p - j|, p = i + offset as in mask.h */
+    double dropout;     /* probability in [0, 1) that a weight is dropped, in a forward that saves;
+                           weights, lse and an inference know nothing of it (dropout.h) */
 } attn_sdpa_config;
 
 /* Element (b, h, t, c) of a tensor (B,H,T,d) stands at b·batch + h·head + t·token + c·element, in
@@ -58,6 +63,13 @@ typedef struct attn_sdpa_input {
     const attn_real *value; /* (B,Hkv,Lk,d) */
     attn_strides query_strides, key_strides, value_strides;
     attn_mask mask;
+    const attn_real *bias;         /* added to the score of (b, h, i, j); -inf blocks the pair, no
+                                      finite value does, one under a mask is not read; or NULL */
+    attn_broadcast bias_strides;   /* in reals; stride 0 broadcasts */
+    const attn_real *alibi_slopes; /* (H), with config.alibi; NULL = attn_alibi_slopes */
+    const attn_real *sinks;        /* (H): one more logit in every row of head h, without a key or
+                                      a value and touched by nothing else; or NULL */
+    uint64_t dropout_seed;         /* with config.dropout: another one for every call of a step */
 } attn_sdpa_input;
 
 /* Where results go. context is overwritten; weights and lse are written if they are not NULL. */
@@ -84,6 +96,10 @@ typedef struct attn_sdpa_saved {
 typedef struct attn_sdpa_grads {
     attn_real *query, *key, *value;
     attn_strides query_strides, key_strides, value_strides;
+    attn_real *bias; /* through the strides of the input's bias, summed over broadcast dimensions;
+                        elements must not overlap */
+    attn_real *alibi_slopes; /* (H) */
+    attn_real *sinks;        /* (H) */
 } attn_sdpa_grads;
 
 /* The arena bytes of a call with this shape, these masks and these wishes; pointers are not read

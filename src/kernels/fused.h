@@ -31,6 +31,15 @@ typedef struct attni_rows_out {
     size_t stride;
 } attni_rows_out;
 
+/* Weight (i, j) is kept iff word j mod 4 of Philox(seed, (j / 4, i, head, sample)) >= threshold. */
+typedef struct attni_fused_dropout {
+    bool on;
+    uint32_t threshold; /* p·2³² */
+    uint32_t head, sample;
+    uint64_t seed;
+    real factor; /* 1 / (1 - p) */
+} attni_fused_dropout;
+
 /* One head of one sample. */
 typedef struct attni_fused_head {
     size_t len_q, len_k, d_head;
@@ -44,6 +53,15 @@ typedef struct attni_fused_head {
     bool causal;
     int64_t offset; /* query i sees keys j <= i + offset; -Lq <= offset <= Lk */
 
+    real softcap;     /* c: s becomes c·tanh(s/c); 0 = off */
+    const real *bias; /* added to pair (i, j): at i·bias_query + j·bias_key; NULL = none */
+    size_t bias_query, bias_key;
+    real slope;    /* ALiBi: s becomes s - slope·|i + place - j|; 0 = off */
+    int64_t place; /* of query 0 among the keys: not clamped as offset is */
+    bool has_sink;
+    real sink; /* one more logit of every row */
+    attni_fused_dropout dropout;
+
     attni_rows_out context;  /* O; read again in the backward */
     real *row_max, *row_sum; /* m and l, (Lq) each; -inf and 0 where no key is visible. May be
                                 NULL in a forward that needs no backward. */
@@ -54,7 +72,9 @@ typedef struct attni_fused_grads {
     attni_rows dcontext;
     attni_rows_out dquery, dkey, dvalue;
     bool add_queries,
-        add_keys; /* whether dquery, and dkey and dvalue, are added to or overwritten */
+        add_keys;   /* whether dquery, and dkey and dvalue, are added to or overwritten */
+    real *dbias;    /* added to, at the places of the head's bias; NULL = not wanted */
+    double *dslope; /* added to; NULL = not wanted */
 } attni_fused_grads;
 
 /* A half-open range of tokens. */

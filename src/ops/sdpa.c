@@ -44,6 +44,12 @@ static attn_status resolve(attni_sdpa *call, const attn_sdpa_config *config,
     call->shape.num_kv_heads = shared.num_heads;
     call->scale = config->has_scale ? config->scale : attn_default_scale(shape->d_head);
     call->threads = threads_resolve(config->max_threads);
+    call->softcap = config->softcap;
+    call->dropout = config->dropout;
+    if (config->softcap != 0 || config->alibi || config->dropout != 0 || input->bias ||
+        input->sinks)
+        return attni_fail(ATTN_ERROR_UNSUPPORTED,
+                          "attn_sdpa: softcap, bias, ALiBi, sinks and dropout are not there yet");
     if (!isfinite((real)call->scale))
         return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: scale %g is not finite", call->scale);
     return attni_mask_resolve(&call->mask, &input->mask, shape);
@@ -53,6 +59,11 @@ static attn_status resolve(attni_sdpa *call, const attn_sdpa_config *config,
 static const char *fused_lacks(const attni_sdpa *call) {
     return call->mask.window.left_on || call->mask.window.right_on ? "sliding windows"
            : call->shape.num_kv_heads != call->shape.num_heads     ? "grouped-query heads"
+           : call->softcap > 0                                     ? "softcap"
+           : call->input->bias                                     ? "bias"
+           : call->slopes                                          ? "ALiBi"
+           : call->input->sinks                                    ? "sinks"
+           : call->dropout > 0                                     ? "dropout"
                                                                    : NULL;
 }
 

@@ -14,7 +14,10 @@ typedef struct attni_sdpa {
     attn_shape shape;
     attni_mask mask;
     double scale;
-    size_t threads; /* at least 1 */
+    size_t threads;     /* at least 1 */
+    double softcap;     /* 0 = off */
+    const real *slopes; /* of ALiBi, (H); NULL = off */
+    double dropout;     /* probability; 0 = off, as in every inference */
 } attni_sdpa;
 
 /*
