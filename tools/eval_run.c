@@ -136,13 +136,18 @@ static attn_status run_layer(const eval_case *c, const arrays *a, result *r) {
                               .rope = c->rope,
                               .rope_base = c->rope_base,
                               .kernel = c->kernel};
-    const attn_mha_params w = {copy(c->wq), copy(c->wk), copy(c->wv), copy(c->wo),
-                               copy(c->bq), copy(c->bk), copy(c->bv), copy(c->bo)};
-    const attn_mha_params dw = {
-        add_gradient(r, c, "grad_wq", c->wq), add_gradient(r, c, "grad_wk", c->wk),
-        add_gradient(r, c, "grad_wv", c->wv), add_gradient(r, c, "grad_wo", c->wo),
-        add_gradient(r, c, "grad_bq", c->bq), add_gradient(r, c, "grad_bk", c->bk),
-        add_gradient(r, c, "grad_bv", c->bv), add_gradient(r, c, "grad_bo", c->bo)};
+    const attn_mha_params w = {copy(c->wq), copy(c->wk), copy(c->wv), copy(c->wo), copy(c->bq),
+                               copy(c->bk), copy(c->bv), copy(c->bo), NULL,        NULL};
+    const attn_mha_params dw = {add_gradient(r, c, "grad_wq", c->wq),
+                                add_gradient(r, c, "grad_wk", c->wk),
+                                add_gradient(r, c, "grad_wv", c->wv),
+                                add_gradient(r, c, "grad_wo", c->wo),
+                                add_gradient(r, c, "grad_bq", c->bq),
+                                add_gradient(r, c, "grad_bk", c->bk),
+                                add_gradient(r, c, "grad_bv", c->bv),
+                                add_gradient(r, c, "grad_bo", c->bo),
+                                NULL,
+                                NULL};
     const attn_mha_input in = {.batch = c->shape.batch,
                                .len_q = c->shape.len_q,
                                .len_k = c->shape.len_k,
@@ -155,7 +160,7 @@ static attn_status run_layer(const eval_case *c, const arrays *a, result *r) {
                                .rope_key_position = c->rope_key_position,
                                .weights = a->weights,
                                .lse = a->lse};
-    const attn_mha_input_grads dx = {a->grad_query, a->grad_key, a->grad_value};
+    const attn_mha_input_grads dx = {a->grad_query, a->grad_key, a->grad_value, NULL};
     attn_arena arena = {0};
     attn_memory need = {0};
     attn_mha_saved saved;

@@ -13,11 +13,12 @@
  *     q = x_q Wqᵀ + bq   k = x_k Wkᵀ + bk   v = x_v Wvᵀ + bv      (B,L,D)     -> (B,L,H·d)
  *     split into heads                                            (B,L,H·d)   -> (B,H,L,d)
  *     with rope: every q and k turned by its position (rope.h)    (B,H,L,d)
- *     S = scale·q kᵀ, masks, P = softmax(S), O = P v              (B,H,Lq,d) from (B,H,Lq,Lk)
+ *     S = scale·q kᵀ, terms, masks, P = softmax(S), O = P v       (B,H,Lq,d) from (B,H,Lq,Lk)
  *     merge heads                                                 (B,H,Lq,d)  -> (B,Lq,H·d)
  *     y = O Woᵀ + bo                                              (B,Lq,H·d)  -> (B,Lq,D)
  *
- * With num_kv_heads below num_heads, k and v have Hkv heads: (B,Lk,Hkv·d), see scores.h.
+ * With num_kv_heads below num_heads, k and v have Hkv heads: (B,Lk,Hkv·d), see scores.h. The terms
+ * of a score are softcap, bias and ALiBi (score_terms.h); sinks and dropout are those of sdpa.h.
  *
  * Vaswani et al., "Attention is all you need" (2017), section 3.2.
  */
@@ -43,16 +44,24 @@ typedef struct attn_mha_config {
     attn_kernel kernel;
     size_t max_threads;  /* 0 = as many as OpenMP would use */
     size_t num_kv_heads; /* Hkv, heads of keys and values, which must divide H; 0 = num_heads */
+    double softcap;      /* c: s becomes c·tanh(s/c); 0 = off */
+    bool alibi;          /* s becomes s - slope_h·|p - j|, by the standard slopes or by */
+    bool alibi_learned;  /* those of the parameter block, which then train */
+    bool sinks;          /* one more logit in every row of a head, learnt: in the parameter block */
+    double dropout; /* probability in [0, 1) that a weight is dropped, in a forward that saves */
 } attn_mha_config;
 
 /* Pointers into one flat block, in this order, each array contiguous. The same type serves
- * parameters, gradients and optimiser moments. A NULL bias counts as zero; as a gradient it is not
- * wanted. A NULL matrix is refused. */
+ * parameters, gradients and optimiser moments. A NULL bias counts as zero; a NULL matrix is
+ * refused, and so are NULL sinks and slopes where the configuration has them. As a gradient, NULL
+ * vectors are not wanted. */
 typedef struct attn_mha_params {
     attn_real *wq, *wk, *wv; /* wq (H·d, D), wk and wv (Hkv·d, D) */
     attn_real *wo;           /* (D, H·d) */
     attn_real *bq, *bk, *bv; /* bq (H·d), bk and bv (Hkv·d) */
     attn_real *bo;           /* (D) */
+    attn_real *sinks;        /* (H), with config.sinks */
+    attn_real *alibi_slopes; /* (H), with config.alibi_learned */
 } attn_mha_params;
 
 /* Inputs, masks and wishes of one call; all borrowed, unchanged, until the backward. Empty inputs
@@ -67,9 +76,12 @@ typedef struct attn_mha_input {
     attn_mask mask;
     bool has_rope_position; /* false: rope_position = Lk - Lq, the last query is at the last key */
     int64_t rope_position;  /* of query 0; may be negative */
-    int64_t rope_key_position; /* of key 0 */
-    attn_real *weights;        /* output, or NULL: attention weights (B,H,Lq,Lk) */
-    attn_real *lse;            /* output, or NULL: log-sum-exp of each row's scores (B,H,Lq) */
+    int64_t rope_key_position;   /* of key 0 */
+    attn_real *weights;          /* output, or NULL: attention weights (B,H,Lq,Lk) */
+    attn_real *lse;              /* output, or NULL: log-sum-exp of each row's scores (B,H,Lq) */
+    const attn_real *bias;       /* added to the scores, as in sdpa.h; or NULL */
+    attn_broadcast bias_strides; /* in reals; stride 0 broadcasts */
+    uint64_t dropout_seed;       /* another one for every step and every layer */
 } attn_mha_input;
 
 /* What the forward kept for the backward, in the arena. */
@@ -81,14 +93,17 @@ typedef struct attn_mha_saved {
     attn_sdpa_saved core;
 } attn_mha_saved;
 
-/* Input gradients, overwritten, three different arrays; each may be NULL. In self-attention `query`
- * is the whole gradient of the shared input, and key and value must be NULL. */
+/* Input gradients, overwritten, different arrays; each may be NULL. In self-attention `query` is
+ * the whole gradient of the shared input, and key and value must be NULL. `bias` lies as the bias
+ * of the input does and sums over what its strides broadcast. */
 typedef struct attn_mha_input_grads {
     attn_real *query, *key, *value;
+    attn_real *bias;
 } attn_mha_input_grads;
 
 /* Checks a configuration: sizes at least 1, heads that divide, a finite scale, with rope an even
- * d_head and a base above 0, no overflow. */
+ * d_head and a base above 0, a softcap that is finite and not negative, a dropout in [0, 1), learnt
+ * slopes only with ALiBi, no overflow. */
 ATTN_API attn_status attn_mha_config_check(const attn_mha_config *config);
 
 /* num_kv_heads, resolved; 0 for an invalid configuration. */
@@ -103,7 +118,8 @@ ATTN_API size_t attn_mha_num_params(const attn_mha_config *config);
 /* Pointers into `block`. All NULL for an invalid configuration or a NULL block. */
 ATTN_API attn_mha_params attn_mha_params_view(const attn_mha_config *config, attn_real *block);
 
-/* Xavier-uniform weights (Glorot and Bengio 2010, equation 16), zero biases, from Philox(seed). */
+/* Xavier-uniform weights (Glorot and Bengio 2010, equation 16) from Philox(seed), zero biases and
+ * sinks, standard slopes. */
 ATTN_API attn_status attn_mha_params_init(const attn_mha_config *config, attn_real *block,
                                           uint64_t seed);
 

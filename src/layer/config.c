@@ -11,17 +11,33 @@ static size_t kv_heads_of(const attn_mha_config *config) {
     return config->num_kv_heads ? config->num_kv_heads : config->num_heads;
 }
 
-/* Reals in the block: two matrices of H·d by D and two of Hkv·d by D, and H·d + 2·Hkv·d + D biases.
+/* Reals in the block: two matrices of H·d by D and two of Hkv·d by D, H·d + 2·Hkv·d + D biases, H
+ * sinks and H slopes.
  */
 static bool count_params(size_t *count, const attn_mha_config *config, size_t d_head) {
     size_t rows, kv_rows, weights, biases = 0, bytes;
+    const size_t per_head = (size_t)config->sinks + (size_t)config->alibi_learned;
     if (!size_product(&rows, (size_t[]){2, config->num_heads, d_head}, 3) ||
         !size_product(&kv_rows, (size_t[]){2, kv_heads_of(config), d_head}, 3) ||
         !size_add(&rows, rows, kv_rows) || !size_mul(&weights, rows, config->d_model))
         return false;
     if (config->bias && !size_add(&biases, rows - config->num_heads * d_head, config->d_model))
         return false;
-    return size_add(count, weights, biases) && size_mul(&bytes, *count, sizeof(real));
+    return size_add(count, weights, biases) &&
+           size_add(count, *count, per_head * config->num_heads) &&
+           size_mul(&bytes, *count, sizeof(real));
+}
+
+/* What is done to scores and weights. */
+static attn_status check_terms(const attn_mha_config *config) {
+    if (!isfinite((real)config->softcap) || config->softcap < 0)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "softcap %g is not finite and at least 0",
+                          config->softcap);
+    if (!(config->dropout >= 0 && config->dropout < 1))
+        return attni_fail(ATTN_ERROR_ARGUMENT, "dropout %g is outside [0, 1)", config->dropout);
+    if (config->alibi_learned && !config->alibi)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "alibi_learned without alibi: set both");
+    return ATTN_OK;
 }
 
 /* Checks everything and hands out what follows from it; on failure both results are unchanged. */
@@ -42,6 +58,7 @@ static attn_status resolve(const attn_mha_config *config, size_t *d_head, size_t
         return attni_fail(ATTN_ERROR_ARGUMENT, "scale %g is not finite", config->scale);
     if ((unsigned)config->kernel > ATTN_KERNEL_FUSED)
         return attni_fail(ATTN_ERROR_ARGUMENT, "kernel: %d is no kernel", (int)config->kernel);
+    ATTNI_TRY(check_terms(config));
     size_t width = config->d_head ? config->d_head : d_model / num_heads, count;
     const attn_rope_config rope = {config->rope, config->rope_base, 0};
     if (config->rope != ATTN_ROPE_NONE)

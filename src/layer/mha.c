@@ -5,10 +5,12 @@
 #include "ops/linear_products.h"
 #include "ops/rope.h"
 
-/* Carves n reals. A measuring arena has no addresses: *array is then not NULL, but never followed,
- * so that what follows cannot take it for an array that is not wanted. */
+/* Stands for an array while an arena only counts: not NULL, which would mean not wanted, and never
+ * followed. */
+static const real nowhere;
+
+/* Carves n reals. A measuring arena has no addresses. */
 static attn_status carve(attn_arena *arena, real **array, size_t n) {
-    static const real nowhere;
     void *object;
     ATTNI_TRY(attn_arena_alloc(arena, &object, n, sizeof(real)));
     *array = object ? object : (real *)&nowhere;
@@ -16,7 +18,8 @@ static attn_status carve(attn_arena *arena, real **array, size_t n) {
 }
 
 /* The core's view of the projected arrays, (B,L,H·d) read as (B,L,H,d) without moving a number. */
-static attn_sdpa_input core_input(const attni_mha *call, const attn_mha_saved *saved) {
+static attn_sdpa_input core_input(const attni_mha *call, const attn_mha_params *w,
+                                  const attn_mha_saved *saved) {
     const attn_shape *s = &call->shape;
     return (attn_sdpa_input){.shape = *s,
                              .query = saved->q,
@@ -26,7 +29,16 @@ static attn_sdpa_input core_input(const attni_mha *call, const attn_mha_saved *s
                              .key_strides = attn_strides_bthd(s->len_k, s->num_kv_heads, s->d_head),
                              .value_strides =
                                  attn_strides_bthd(s->len_k, s->num_kv_heads, s->d_head),
-                             .mask = saved->input.mask};
+                             .mask = saved->input.mask,
+                             .bias = saved->input.bias,
+                             .bias_strides = saved->input.bias_strides,
+                             .alibi_slopes = !call->learned_slopes ? NULL
+                                             : w                   ? w->alibi_slopes
+                                                                   : &nowhere,
+                             .sinks = !call->sinks ? NULL
+                                      : w          ? w->sinks
+                                                   : &nowhere,
+                             .dropout_seed = saved->input.dropout_seed};
 }
 
 /* Turns queries (B,Lq,H,d) and keys (B,Lk,Hkv,d), or their gradients back, in place; either may be
@@ -80,7 +92,7 @@ static attn_status forward(const attni_mha *call, const attn_mha_params *w,
         turn(call, saved->q, saved->k, false);
     }
 
-    attn_sdpa_input in = core_input(call, saved);
+    attn_sdpa_input in = core_input(call, w, saved);
     attn_sdpa_output out = {.context = saved->context,
                             .context_strides = in.query_strides,
                             .weights = input->weights,
@@ -99,7 +111,8 @@ static attn_status forward(const attni_mha *call, const attn_mha_params *w,
  *
  *     dO   = dY Wo          (B,Lq,D) (D,H·d) -> (B,Lq,H·d)
  *     dWo += dYᵀ O          dbo += sum of dY
- *     dq, dk, dv = core's backward of dO, each shaped like q, k, v
+ *     dq, dk, dv = core's backward of dO, each shaped like q, k, v; so are dbias and, added to
+ *                  what is there, dsinks (H) and dslopes (H)
  *     dq, dk turned back by the same angles, with rope
  *     dWq += dqᵀ x_q        dbq += sum of dq        dx_q = dq Wq      (B,Lq,H·d) (H·d,D)
  *     dWk += dkᵀ x_k        dbk += sum of dk        dx_k = dk Wk
@@ -155,6 +168,27 @@ static void projections_backward(const attni_mha *call, const attn_mha_params *w
     attni_gemm_parallel(products, count, call->core.max_threads);
 }
 
+/* The core overwrites the gradients of sinks and slopes, the layer adds: H reals of scratch each.
+ */
+static attn_status carve_vectors(const attni_mha *call, const attn_mha_params *dw,
+                                 attn_sdpa_grads *g, attn_arena *arena) {
+    if (call->sinks && dw && dw->sinks)
+        ATTNI_TRY(carve(arena, &g->sinks, call->shape.num_heads));
+    if (call->learned_slopes && dw && dw->alibi_slopes)
+        ATTNI_TRY(carve(arena, &g->alibi_slopes, call->shape.num_heads));
+    return ATTN_OK;
+}
+
+static void add_vectors(const attni_mha *call, const attn_mha_params *dw,
+                        const attn_sdpa_grads *g) {
+    for (size_t h = 0; h < call->shape.num_heads; h++) {
+        if (g->sinks)
+            dw->sinks[h] += g->sinks[h];
+        if (g->alibi_slopes)
+            dw->alibi_slopes[h] += g->alibi_slopes[h];
+    }
+}
+
 static attn_status backward(const attni_mha *call, const attn_mha_params *w,
                             const attn_mha_saved *saved, const real *dy, const attn_mha_params *dw,
                             const attn_mha_input_grads *dx, attn_arena *arena) {
@@ -163,8 +197,10 @@ static attn_status backward(const attni_mha *call, const attn_mha_params *w,
     const attn_sdpa_input *in = &saved->core.input;
     attn_sdpa_grads grads = {.query_strides = in->query_strides,
                              .key_strides = in->key_strides,
-                             .value_strides = in->value_strides};
+                             .value_strides = in->value_strides,
+                             .bias = dx->bias};
     real *dcontext;
+    ATTNI_TRY(carve_vectors(call, dw, &grads, arena));
     ATTNI_TRY(carve(arena, &dcontext, call->rows_q * d));
     if (all || dx->query)
         ATTNI_TRY(carve(arena, &grads.query, call->rows_q * d));
@@ -180,6 +216,7 @@ static attn_status backward(const attni_mha *call, const attn_mha_params *w,
     if (!arena->measuring) {
         turn(call, grads.query, grads.key, true);
         projections_backward(call, w, saved, &grads, dw, dx);
+        add_vectors(call, dw, &grads);
     }
     return ATTN_OK;
 }
@@ -222,7 +259,7 @@ attn_status attn_mha_backward(const attn_mha_config *config, const attn_mha_para
     ATTNI_TRY(attni_mha_check_saved(&call, saved));
     if (!arena->measuring) {
         attn_arena dry;
-        ATTNI_TRY(attni_mha_check_backward(&call, params, dy, dparams, dinput));
+        ATTNI_TRY(attni_mha_check_backward(&call, params, &saved->input, dy, dparams, dinput));
         ATTNI_TRY(attn_arena_init_measuring(&dry));
         ATTNI_TRY(backward(&call, params, saved, dy, dparams, dx, &dry));
         ATTNI_TRY(dry_run_fits(&dry, arena));
@@ -246,8 +283,8 @@ attn_status attn_mha_memory(const attn_mha_config *config, const attn_mha_input 
     ATTNI_TRY(attn_mha_forward(config, NULL, input, NULL, &training, &saved));
     size_t kept = attn_arena_mark(&training);
     real array;
-    attn_mha_params dparams = {.wq = &array};
-    attn_mha_input_grads dinput = {.query = &array};
+    attn_mha_params dparams = {.wq = &array, .sinks = &array, .alibi_slopes = &array};
+    attn_mha_input_grads dinput = {.query = &array, .bias = input->bias ? &array : NULL};
     ATTNI_TRY(attn_mha_backward(config, NULL, &saved, NULL, &dparams, &dinput, &training));
     *memory = (attn_memory){
         .saved = kept, .training = training.high_water, .inference = inference.high_water};

@@ -58,7 +58,12 @@ attn_status attni_mha_resolve(attni_mha *call, const attn_mha_config *config,
                         .core = {.has_scale = config->has_scale,
                                  .scale = config->scale,
                                  .kernel = config->kernel,
-                                 .max_threads = config->max_threads}};
+                                 .max_threads = config->max_threads,
+                                 .softcap = config->softcap,
+                                 .alibi = config->alibi,
+                                 .dropout = config->dropout},
+                        .sinks = config->sinks,
+                        .learned_slopes = config->alibi_learned};
     if (!sizes_fit(call, input))
         return attni_fail(ATTN_ERROR_OVERFLOW,
                           "batch %zu, len_q %zu, len_k %zu, d_model %zu, num_heads %zu, d_head "
@@ -74,24 +79,48 @@ static attn_status require(const void *pointer, const char *name) {
     return pointer ? ATTN_OK : attni_fail(ATTN_ERROR_ARGUMENT, "%s is NULL", name);
 }
 
-static attn_status check_params(const attn_mha_params *params) {
+static attn_status check_params(const attni_mha *call, const attn_mha_params *params) {
     ATTNI_TRY(require(params, "params"));
     ATTNI_TRY(require(params->wq, "params.wq"));
     ATTNI_TRY(require(params->wk, "params.wk"));
     ATTNI_TRY(require(params->wv, "params.wv"));
-    return require(params->wo, "params.wo");
+    ATTNI_TRY(require(params->wo, "params.wo"));
+    if (call->sinks)
+        ATTNI_TRY(require(params->sinks, "params.sinks"));
+    return call->learned_slopes ? require(params->alibi_slopes, "params.alibi_slopes") : ATTN_OK;
 }
 
 attn_status attni_mha_check_forward(const attni_mha *call, const attn_mha_params *params,
                                     const attn_mha_input *input, const real *y) {
-    ATTNI_TRY(check_params(params));
+    ATTNI_TRY(check_params(call, params));
     if (call->rows_q == 0)
         return ATTN_OK;
     ATTNI_TRY(require(input->query, "input.query"));
     return require(y, "y");
 }
 
-/* The scale is compared where it is used, in the core. */
+/* What the backward does to scores and weights must be what the forward did. The scale is compared
+ * where it is used, in the core. */
+static attn_status check_same_terms(const attni_mha *call, const attni_mha *then) {
+    if (then->rope_q.pairing != call->rope_q.pairing || then->rope_q.base != call->rope_q.base)
+        return attni_fail(ATTN_ERROR_ARGUMENT,
+                          "rope is %d of base %g, but saved comes from %d of base %g",
+                          (int)call->rope_q.pairing, call->rope_q.base, (int)then->rope_q.pairing,
+                          then->rope_q.base);
+    if (then->core.softcap != call->core.softcap || then->core.dropout != call->core.dropout)
+        return attni_fail(
+            ATTN_ERROR_ARGUMENT, "softcap is %g and dropout %g, but saved comes from %g and %g",
+            call->core.softcap, call->core.dropout, then->core.softcap, then->core.dropout);
+    if (then->core.alibi != call->core.alibi || then->learned_slopes != call->learned_slopes ||
+        then->sinks != call->sinks)
+        return attni_fail(ATTN_ERROR_ARGUMENT,
+                          "alibi, alibi_learned and sinks are %d, %d and %d, but saved comes from "
+                          "%d, %d and %d",
+                          call->core.alibi, call->learned_slopes, call->sinks, then->core.alibi,
+                          then->learned_slopes, then->sinks);
+    return ATTN_OK;
+}
+
 attn_status attni_mha_check_saved(const attni_mha *call, const attn_mha_saved *saved) {
     const attn_shape *want = &call->shape, *have = &saved->core.input.shape;
     attni_mha then;
@@ -108,18 +137,14 @@ attn_status attni_mha_check_saved(const attni_mha *call, const attn_mha_saved *s
             want->num_heads, want->num_kv_heads, want->d_head);
     if (have->batch != want->batch || have->len_q != want->len_q || have->len_k != want->len_k)
         return attni_fail(ATTN_ERROR_SHAPE, "saved.input is not the one of the forward");
-    if (then.rope_q.pairing != call->rope_q.pairing || then.rope_q.base != call->rope_q.base)
-        return attni_fail(ATTN_ERROR_ARGUMENT,
-                          "rope is %d of base %g, but saved comes from %d of base %g",
-                          (int)call->rope_q.pairing, call->rope_q.base, (int)then.rope_q.pairing,
-                          then.rope_q.base);
-    return ATTN_OK;
+    return check_same_terms(call, &then);
 }
 
 attn_status attni_mha_check_backward(const attni_mha *call, const attn_mha_params *params,
-                                     const real *dy, const attn_mha_params *dparams,
+                                     const attn_mha_input *input, const real *dy,
+                                     const attn_mha_params *dparams,
                                      const attn_mha_input_grads *dinput) {
-    ATTNI_TRY(check_params(params));
+    ATTNI_TRY(check_params(call, params));
     if (call->rows_q > 0)
         ATTNI_TRY(require(dy, "dy"));
     if (dparams) {
@@ -134,9 +159,13 @@ attn_status attni_mha_check_backward(const attni_mha *call, const attn_mha_param
         return attni_fail(ATTN_ERROR_ARGUMENT,
                           "dinput.%s in self-attention: dinput.query is the whole gradient",
                           dinput->key ? "key" : "value");
-    if ((dinput->query && (dinput->query == dinput->key || dinput->query == dinput->value)) ||
-        (dinput->key && dinput->key == dinput->value))
-        return attni_fail(ATTN_ERROR_ARGUMENT,
-                          "dinput: query, key and value must be different arrays");
+    if (dinput->bias && !input->bias)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "dinput.bias, but the forward had no input.bias");
+    const real *const arrays[] = {dinput->query, dinput->key, dinput->value, dinput->bias};
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < i; j++)
+            if (arrays[i] && arrays[i] == arrays[j])
+                return attni_fail(ATTN_ERROR_ARGUMENT,
+                                  "dinput: query, key, value and bias must be different arrays");
     return ATTN_OK;
 }

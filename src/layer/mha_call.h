@@ -19,6 +19,7 @@ typedef struct attni_mha {
     bool self;                       /* one input serves as query, key and value */
     attn_rope_config rope_q, rope_k; /* pairing ATTN_ROPE_NONE: nothing is turned */
     attn_sdpa_config core;
+    bool sinks, learned_slopes; /* parameters that the core reads */
 } attni_mha;
 
 /* Sizes and settings; fails where an array of the call could not exist. */
@@ -34,7 +35,8 @@ attn_status attni_mha_check_saved(const attni_mha *call, const attn_mha_saved *s
 
 /* The arrays that a backward reads and writes; dparams and dinput may be NULL. */
 attn_status attni_mha_check_backward(const attni_mha *call, const attn_mha_params *params,
-                                     const real *dy, const attn_mha_params *dparams,
+                                     const attn_mha_input *input, const real *dy,
+                                     const attn_mha_params *dparams,
                                      const attn_mha_input_grads *dinput);
 
 #endif

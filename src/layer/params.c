@@ -18,12 +18,20 @@ attn_mha_params attn_mha_params_view(const attn_mha_config *config, attn_real *b
     view.wk = view.wq + matrix;
     view.wv = view.wk + kv_matrix;
     view.wo = view.wv + kv_matrix;
+    real *next = view.wo + matrix;
     if (config->bias) {
-        view.bq = view.wo + matrix;
+        view.bq = next;
         view.bk = view.bq + d_inner;
         view.bv = view.bk + d_kv;
         view.bo = view.bv + d_kv;
+        next = view.bo + config->d_model;
     }
+    if (config->sinks) {
+        view.sinks = next;
+        next += config->num_heads;
+    }
+    if (config->alibi_learned)
+        view.alibi_slopes = next;
     return view;
 }
 
@@ -49,5 +57,9 @@ attn_status attn_mha_params_init(const attn_mha_config *config, attn_real *block
     xavier(w.wo, d_model, d_inner, seed, 3);
     if (config->bias)
         memset(w.bq, 0, (d_inner + 2 * d_kv + d_model) * sizeof *w.bq);
+    if (config->sinks)
+        memset(w.sinks, 0, config->num_heads * sizeof *w.sinks);
+    if (config->alibi_learned)
+        memset(w.alibi_slopes, 0, config->num_heads * sizeof *w.alibi_slopes);
     return ATTN_OK;
 }

@@ -75,7 +75,12 @@ static real *stream(const call *c, real *streams, size_t index) {
 }
 
 static attn_mha_params layer_params(const call *c, const attn_model_params *params, size_t layer) {
-    attn_mha_params w = {&anything, &anything, &anything, &anything, NULL, NULL, NULL, NULL};
+    attn_mha_params w = {.wq = &anything,
+                         .wk = &anything,
+                         .wv = &anything,
+                         .wo = &anything,
+                         .sinks = &anything,
+                         .alibi_slopes = &anything};
     return params ? attn_model_layer_view(c->config, params, layer) : w;
 }
 
