@@ -45,6 +45,7 @@ static attn_status resolve(attni_sdpa *call, const attn_sdpa_config *config,
     call->scale = config->has_scale ? config->scale : attn_default_scale(shape->d_head);
     call->threads = threads_resolve(config->max_threads);
     call->slopes = NULL;
+    call->slopes = NULL;
     call->softcap = config->softcap;
     call->dropout = config->dropout;
     if (config->softcap != 0 || config->alibi || config->dropout != 0 || input->bias ||
