@@ -7,8 +7,6 @@
 #include "output.h"
 #include "tool.h"
 
-#include <attn/isa.h>
-
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +18,6 @@ static const bench_shape shapes[] = {
     {"gpt2", 4, 1024, 768, 12}, {"long8k", 1, 8192, 512, 8}, {"long32k", 1, 32768, 512, 8},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
-
-static const char *const kernel_names[] = {"auto", "reference", "fused", NULL};
 
 int bench64_run(const bench_case *c, bench_result *result);
 
@@ -98,72 +94,17 @@ static size_t default_threads(void) {
     return online > 0 ? (size_t)online : 1;
 }
 
-static const char *case_kind(const bench_case *c) {
-    return c->layer ? "layer" : "core";
-}
-
-/* AUTO takes the fused path, as nobody asks for weights here. */
-static const char *case_kernel(const bench_case *c) {
-    return kernel_names[c->kernel == ATTN_KERNEL_AUTO ? ATTN_KERNEL_FUSED : c->kernel];
-}
-
-static double gflops(double flops, double seconds) {
-    return flops / seconds * 1e-9;
-}
-
-static void print_heading(const bench_case *c) {
-    printf("%s, %s, %zu thread%s, matrix products: %s\n\n", c->in_double ? "double" : "float",
-           attn_isa_name(attn_isa_current()), c->threads, c->threads == 1 ? "" : "s",
-           attn_gemm_name());
-    printf("                             kernel      forward               forward+backward      "
-           "      peak          arena\n"
-           "what   shape         causal                  ms GFLOP/s    %%         ms GFLOP/s    %% "
-           "  GFLOP/s          bytes\n");
-}
-
-static void print_row(const bench_case *c, const bench_result *r) {
-    const double forward = gflops(r->forward_flops, r->forward);
-    const double both = gflops(r->forward_backward_flops, r->forward_backward);
-    printf("%-6s %-13s %-6s %-10s %9.3f %7.1f %4.0f  %9.3f %7.1f %4.0f %9.1f %14zu\n", case_kind(c),
-           c->shape.name, c->causal ? "yes" : "no", case_kernel(c), r->forward * 1e3, forward,
-           100 * forward / r->fma_peak, r->forward_backward * 1e3, both, 100 * both / r->fma_peak,
-           r->fma_peak, r->arena_bytes);
-    fflush(stdout);
-}
-
-static void json_case(tool_json *json, const bench_case *c, const bench_result *r) {
-    const double forward = gflops(r->forward_flops, r->forward);
-    const double both = gflops(r->forward_backward_flops, r->forward_backward);
-    tool_json_open(json, NULL, '{');
-    tool_json_string(json, "what", case_kind(c));
-    tool_json_string(json, "shape", c->shape.name);
-    tool_json_string(json, "kernel", case_kernel(c));
-    tool_json_bool(json, "causal", c->causal);
-    tool_json_count(json, "threads", c->threads);
-    tool_json_string(json, "precision", c->in_double ? "double" : "float");
-    tool_json_string(json, "isa", attn_isa_name(attn_isa_current()));
-    tool_json_number(json, "forward_ms", r->forward * 1e3);
-    tool_json_number(json, "forward_backward_ms", r->forward_backward * 1e3);
-    tool_json_number(json, "forward_gflops", forward);
-    tool_json_number(json, "forward_backward_gflops", both);
-    tool_json_number(json, "fma_peak_gflops", r->fma_peak);
-    tool_json_number(json, "forward_fraction", forward / r->fma_peak);
-    tool_json_number(json, "forward_backward_fraction", both / r->fma_peak);
-    tool_json_count(json, "arena_bytes", r->arena_bytes);
-    tool_json_close(json, '}');
-}
-
 static int run_one(const bench_case *c, bool in_json) {
     bench_result result;
     if (bench_measure(c, &result) != TOOL_OK)
         return TOOL_FAILED;
     if (in_json) {
         tool_json json = tool_json_start(stdout);
-        json_case(&json, c, &result);
+        bench_json_case(&json, c, &result);
         return tool_json_finish(&json, TOOL_OK);
     }
-    print_heading(c);
-    print_row(c, &result);
+    bench_print_heading(c);
+    bench_print_row(c, &result);
     return TOOL_OK;
 }
 
@@ -184,42 +125,20 @@ static int run_all(bench_case c, bool in_json) {
     if (in_json)
         tool_json_open(&json, NULL, '[');
     else
-        print_heading(&c);
+        bench_print_heading(&c);
     for (size_t i = 0; table_case(&c, i); i++) {
         bench_result result;
         if (bench_measure(&c, &result) != TOOL_OK)
             status = TOOL_FAILED;
         else if (in_json)
-            json_case(&json, &c, &result);
+            bench_json_case(&json, &c, &result);
         else
-            print_row(&c, &result);
+            bench_print_row(&c, &result);
     }
     if (!in_json)
         return status;
     tool_json_close(&json, ']');
     return tool_json_finish(&json, status);
-}
-
-/* Four positive whole numbers, separated by commas. */
-static bool parse_sizes(const char *text, size_t sizes[4]) {
-    char copy[128];
-    if (strlen(text) >= sizeof copy)
-        return false;
-    strcpy(copy, text);
-    char *part = copy;
-    for (size_t i = 0; i < 4; i++) {
-        char *comma = strchr(part, ',');
-        if ((i < 3) != (comma != NULL))
-            return false;
-        if (comma)
-            *comma = '\0';
-        unsigned long long value;
-        if (!tool_parse_unsigned(part, &value) || value == 0 || value > 1ULL << 40)
-            return false;
-        sizes[i] = (size_t)value;
-        part = comma ? comma + 1 : part;
-    }
-    return true;
 }
 
 static int parse_shape(bench_shape *shape, const char *text) {
@@ -229,7 +148,7 @@ static int parse_shape(bench_shape *shape, const char *text) {
             return TOOL_OK;
         }
     size_t sizes[4];
-    if (!parse_sizes(text, sizes))
+    if (!bench_parse_sizes(text, sizes))
         return tool_usage_error(
             "--shape: '%s' is neither B,T,D,H nor one of toy, char, seed, gpt2, "
             "long8k, long32k",
@@ -242,12 +161,29 @@ static int parse_shape(bench_shape *shape, const char *text) {
 }
 
 typedef struct bench_options {
-    const char *shape, *plot_dir;
+    const char *shape, *plot_dir, *bias;
+    bench_variants variants;
+    int rope;
     bool causal, in_json, all, in_double;
     int kernel;
     size_t threads;
     double budget;
 } bench_options;
+
+/* The variants of the options, checked against the shape. */
+static int take_variants(bench_case *c, const bench_options *o) {
+    c->variants = o->variants;
+    c->variants.rope = (attn_rope)o->rope;
+    c->variants.has_bias = o->bias != NULL;
+    if (o->bias && !bench_parse_sizes(o->bias, c->variants.bias))
+        return tool_usage_error("--bias: '%s' is not four sizes B,H,Lq,Lk", o->bias);
+    if (!bench_has_variants(&c->variants))
+        return TOOL_OK;
+    if (o->all || o->plot_dir)
+        return tool_usage_error("--%s measures plain attention: no variant beside it",
+                                o->all ? "all" : "plot");
+    return bench_variants_check(c);
+}
 
 static int run_options(const bench_options *o, const char *what) {
     bench_case c = {.causal = o->causal,
@@ -267,6 +203,8 @@ static int run_options(const bench_options *o, const char *what) {
     c.layer = !what || strcmp(what, "layer") == 0; /* --plot alone draws the layer */
     if (parse_shape(&c.shape, o->shape ? o->shape : "gpt2") != TOOL_OK)
         return TOOL_USAGE;
+    if (take_variants(&c, o) != TOOL_OK)
+        return TOOL_USAGE;
     int status = o->plot_dir ? tool_directory_create(o->plot_dir) : TOOL_OK;
     if (status != TOOL_OK)
         return status;
@@ -280,6 +218,13 @@ static int run_options(const bench_options *o, const char *what) {
 }
 
 int command_bench(int argc, char **argv) {
+    static const char *const kernels[] = {"auto", "reference", "fused", NULL};
+    static const char *const ropes[] = {
+        [ATTN_ROPE_NONE] = "none",
+        [ATTN_ROPE_INTERLEAVED] = "interleaved",
+        [ATTN_ROPE_HALF] = "half",
+        [ATTN_ROPE_HALF + 1] = NULL,
+    };
     bench_options o = {.threads = default_threads(), .budget = 2};
     const tool_option options[] = {
         {.name = "shape",
@@ -288,10 +233,56 @@ int command_bench(int argc, char **argv) {
          .argument = "NAME|B,T,D,H",
          .help = "toy, char, seed, gpt2 (default), long8k, long32k, or four sizes"},
         {.name = "causal", .kind = TOOL_FLAG, .value = &o.causal, .help = "hide later tokens"},
+        {.name = "kv-heads",
+         .kind = TOOL_SIZE,
+         .value = &o.variants.num_kv_heads,
+         .shown = "one for each head",
+         .help = "heads of keys and values, shared by the others",
+         .has_min = true,
+         .min = 1},
+        {.name = "window",
+         .kind = TOOL_SIZE,
+         .value = &o.variants.window,
+         .shown = "none",
+         .help = "keys that a query sees: its own and those before it",
+         .has_min = true,
+         .min = 1},
+        {.name = "rope",
+         .kind = TOOL_CHOICE,
+         .value = &o.rope,
+         .choices = ropes,
+         .help = "queries and keys turned by their positions"},
+        {.name = "softcap",
+         .kind = TOOL_NUMBER,
+         .value = &o.variants.softcap,
+         .shown = "off",
+         .help = "scores become X tanh(score / X)",
+         .has_min = true,
+         .min = 0},
+        {.name = "bias",
+         .kind = TOOL_TEXT,
+         .value = &o.bias,
+         .argument = "B,H,Lq,Lk",
+         .help = "added to the scores, with its gradient; each size whole or 1"},
+        {.name = "alibi",
+         .kind = TOOL_FLAG,
+         .value = &o.variants.alibi,
+         .help = "scores fall with distance, by slopes with a gradient"},
+        {.name = "sinks",
+         .kind = TOOL_FLAG,
+         .value = &o.variants.sinks,
+         .help = "one more logit in every row of a head, with its gradient"},
+        {.name = "dropout",
+         .kind = TOOL_NUMBER,
+         .value = &o.variants.dropout,
+         .shown = "0",
+         .help = "probability that a weight is dropped in training",
+         .has_min = true,
+         .min = 0},
         {.name = "kernel",
          .kind = TOOL_CHOICE,
          .value = &o.kernel,
-         .choices = kernel_names,
+         .choices = kernels,
          .help = "the path through the core"},
         {.name = "threads",
          .kind = TOOL_SIZE,
@@ -324,7 +315,8 @@ int command_bench(int argc, char **argv) {
     const tool_usage usage = {
         .about = "Measures the layer or the attention core: median times of forward and of\n"
                  "forward+backward, useful GFLOP/s, and what fraction that is of the peak of\n"
-                 "fused multiply-adds, measured in the same run.",
+                 "fused multiply-adds, measured in the same run. Where a variant is on, plain\n"
+                 "attention takes turns with it, and the ratio of both times is shown too.",
         .arguments = "[layer|core]",
         .max_arguments = 1,
         .options = options};

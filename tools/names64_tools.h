@@ -6,9 +6,14 @@
 #define NAMES64_TOOLS_H
 
 #ifdef ATTN_DOUBLE
-#define bench_arena_bytes bench64_arena_bytes
-#define bench_run         bench64_run
-#define eval_run          eval64_run
+#define bench_arena_bytes     bench64_arena_bytes
+#define bench_call_both       bench64_call_both
+#define bench_call_close      bench64_call_close
+#define bench_call_data_bytes bench64_call_data_bytes
+#define bench_call_forward    bench64_call_forward
+#define bench_call_open       bench64_call_open
+#define bench_run             bench64_run
+#define eval_run              eval64_run
 #endif
 
 #endif
