@@ -6,6 +6,7 @@
 
 #include <attn/arena.h>
 #include <attn/cross_entropy.h>
+#include <attn/dropout.h>
 #include <attn/embedding.h>
 #include <attn/gradcheck.h>
 #include <attn/heads.h>
@@ -18,6 +19,7 @@
 #include <attn/real.h>
 #include <attn/rope.h>
 #include <attn/safetensors.h>
+#include <attn/score_terms.h>
 #include <attn/scores.h>
 #include <attn/sdpa.h>
 #include <attn/sgd.h>

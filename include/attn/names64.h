@@ -5,11 +5,14 @@
 #ifndef ATTN_NAMES64_H
 #define ATTN_NAMES64_H
 
+#define attn_alibi_slopes           attn64_alibi_slopes
 #define attn_broadcast_strides      attn64_broadcast_strides
 #define attn_clip_gradient          attn64_clip_gradient
 #define attn_cross_entropy_backward attn64_cross_entropy_backward
 #define attn_cross_entropy_forward  attn64_cross_entropy_forward
 #define attn_default_scale          attn64_default_scale
+#define attn_dropout_backward       attn64_dropout_backward
+#define attn_dropout_forward        attn64_dropout_forward
 #define attn_embedding_backward     attn64_embedding_backward
 #define attn_embedding_forward      attn64_embedding_forward
 #define attn_fma_peak               attn64_fma_peak

@@ -2,8 +2,7 @@
  * score_terms.h - what may be done to a score between its scale and the masks.
  *
  *     forward     t = c·tanh(s / c)                     softcap; t = s without it
- *                 u = t + bias_bhij - slope_h·|p - j|   p = i + offset, the place of query i
- * (mask.h)
+ *                 u = t + bias_bhij - slope_h·|p - j|   p = i + offset as in mask.h
  *
  *     backward    ds = du · (1 - (t / c)²)
  *                 dbias = du, summed over the dimensions that the bias broadcasts

@@ -85,7 +85,9 @@ typedef struct attn_sdpa_saved {
     attn_sdpa_input input;
     attn_sdpa_output output;
     attn_kernel kernel; /* the path taken: reference or fused */
-    double scale;       /* of the forward; the backward refuses another one */
+    double scale;       /* of the forward, as the three below: the backward refuses others */
+    double softcap, dropout;
+    bool alibi;
     attn_real *weights; /* reference: P (B,H,Lq,Lk) */
     attn_real *row_max; /* fused: m (B,H,Lq), -inf for a fully masked row */
     attn_real *row_sum; /* fused: l (B,H,Lq), 0 for a fully masked row */

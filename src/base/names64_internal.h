@@ -4,6 +4,7 @@
 #ifndef ATTNI_NAMES64_INTERNAL_H
 #define ATTNI_NAMES64_INTERNAL_H
 
+#define attni_alibi_slope               attni64_alibi_slope
 #define attni_band_blocked_is_zero      attni64_band_blocked_is_zero
 #define attni_band_fill_beyond          attni64_band_fill_beyond
 #define attni_band_fill_blocked         attni64_band_fill_blocked
@@ -11,6 +12,8 @@
 #define attni_cross_entropy_backward    attni64_cross_entropy_backward
 #define attni_cross_entropy_check       attni64_cross_entropy_check
 #define attni_cross_entropy_forward     attni64_cross_entropy_forward
+#define attni_dropout_check             attni64_dropout_check
+#define attni_dropout_row               attni64_dropout_row
 #define attni_fused_backward            attni64_fused_backward
 #define attni_fused_forward             attni64_fused_forward
 #define attni_gemm                      attni64_gemm
@@ -28,6 +31,7 @@
 #define attni_mha_resolve               attni64_mha_resolve
 #define attni_operand_clean             attni64_operand_clean
 #define attni_pairs_check               attni64_pairs_check
+#define attni_places_wrap               attni64_places_wrap
 #define attni_reference_backward        attni64_reference_backward
 #define attni_reference_forward         attni64_reference_forward
 #define attni_rope_check                attni64_rope_check

@@ -21,6 +21,19 @@ void attni_scores_band_forward(attni_matrix s, attni_operand q, attni_operand k,
 void attni_scores_band_backward(attni_matrix dq, attni_matrix dk, attni_operand ds, attni_operand q,
                                 attni_operand k, double scale, const attni_band *band);
 
+/* Which row of the weights (B,H,Lq,Lk). */
+typedef struct attni_pair_row {
+    size_t b, h, query;
+} attni_pair_row;
+
+/* A row of dropout.h's pair, the first n columns; in place if y == x. */
+void attni_dropout_row(real *y, const real *x, double p, uint64_t seed, const attni_pair_row *row,
+                       size_t n);
+attn_status attni_dropout_check(const char *function, const attn_shape *shape);
+
+/* The standard slope of head h of num_heads. */
+real attni_alibi_slope(size_t h, size_t num_heads);
+
 /* One row of softmax.h's pair; in place if p == s, ds == dp. */
 void attni_softmax_row_forward(real *p, real *lse, const real *s, size_t n);
 void attni_softmax_row_backward(real *ds, const real *dp, const real *p, size_t n);

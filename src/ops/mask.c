@@ -5,8 +5,7 @@
 
 #include <string.h>
 
-/* Whether the place of a broadcast mask's last element wraps. */
-static bool places_wrap(const attn_broadcast *strides, const attn_shape *shape) {
+bool attni_places_wrap(const attn_broadcast *strides, const attn_shape *shape, size_t element) {
     const size_t size[4] = {shape->batch, shape->num_heads, shape->len_q, shape->len_k};
     const size_t stride[4] = {strides->batch, strides->head, strides->query, strides->key};
     size_t end = 0, step;
@@ -14,7 +13,7 @@ static bool places_wrap(const attn_broadcast *strides, const attn_shape *shape) 
         if (size[axis] > 0 &&
             (!size_mul(&step, size[axis] - 1, stride[axis]) || !size_add(&end, end, step)))
             return true;
-    return false;
+    return !size_mul(&end, end, element);
 }
 
 /* The place of query 0, which counts for windows without causal too. */
@@ -40,9 +39,10 @@ static attn_status resolve_offset(attni_mask *resolved, const attn_mask *mask,
 
 attn_status attni_mask_resolve(attni_mask *resolved, const attn_mask *mask,
                                const attn_shape *shape) {
+    static const attn_mask none;
     memset(resolved, 0, sizeof *resolved);
     if (!mask)
-        return ATTN_OK;
+        mask = &none;
     resolved->padding = mask->padding;
     resolved->padding_stride = mask->padding_stride ? mask->padding_stride : shape->len_k;
     resolved->attend = mask->attend;
@@ -50,10 +50,10 @@ attn_status attni_mask_resolve(attni_mask *resolved, const attn_mask *mask,
     resolved->causal = mask->causal;
     resolved->window = mask->window;
     attn_broadcast padding_strides = {.batch = resolved->padding_stride, .key = 1};
-    if (mask->padding && places_wrap(&padding_strides, shape))
+    if (mask->padding && attni_places_wrap(&padding_strides, shape, 1))
         return attni_fail(ATTN_ERROR_OVERFLOW, "padding_stride %zu: the last sample's place wraps",
                           mask->padding_stride);
-    if (mask->attend && places_wrap(&mask->attend_strides, shape))
+    if (mask->attend && attni_places_wrap(&mask->attend_strides, shape, 1))
         return attni_fail(ATTN_ERROR_OVERFLOW,
                           "attend_strides (%zu, %zu, %zu, %zu): the last element's place wraps",
                           mask->attend_strides.batch, mask->attend_strides.head,

@@ -34,6 +34,10 @@ static inline size_t shape_group(const attn_shape *shape) {
 attn_status attni_mask_resolve(attni_mask *resolved, const attn_mask *mask,
                                const attn_shape *shape);
 
+/* Whether the place of the last of the shape's pairs wraps, in an array of elements of that size.
+ */
+bool attni_places_wrap(const attn_broadcast *strides, const attn_shape *shape, size_t element);
+
 /* Whether no pair of this call can be blocked. */
 static inline bool mask_is_empty(const attni_mask *mask) {
     return !mask->padding && !mask->attend && !mask->causal && !mask->window.left_on &&

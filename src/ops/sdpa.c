@@ -26,9 +26,29 @@ static attn_shape key_value_shape(const attn_shape *shape) {
     return shared;
 }
 
+/* What is done to scores and weights. NaN fails every comparison. */
+static attn_status check_terms(const attni_sdpa *call, const attn_sdpa_config *config,
+                               const attn_sdpa_input *input) {
+    const attn_broadcast *s = &input->bias_strides;
+    if (!isfinite((real)call->scale))
+        return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: scale %g is not finite", call->scale);
+    if (!(config->softcap >= 0) || !isfinite((real)config->softcap))
+        return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: softcap %g is not finite and >= 0",
+                          config->softcap);
+    if (!(config->dropout >= 0 && config->dropout < 1))
+        return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: dropout %g is not in [0, 1)",
+                          config->dropout);
+    if (input->bias && attni_places_wrap(s, &input->shape, sizeof(real)))
+        return attni_fail(ATTN_ERROR_OVERFLOW,
+                          "attn_sdpa: bias_strides (%zu, %zu, %zu, %zu): the last element's place "
+                          "wraps",
+                          s->batch, s->head, s->query, s->key);
+    return config->dropout > 0 ? attni_dropout_check("attn_sdpa", &input->shape) : ATTN_OK;
+}
+
 /* Checks and defaults of a call. When measuring, arrays need not exist. */
 static attn_status resolve(attni_sdpa *call, const attn_sdpa_config *config,
-                           const attn_sdpa_input *input, bool measuring) {
+                           const attn_sdpa_input *input, bool training, bool measuring) {
     const attn_shape *shape = &input->shape;
     ATTNI_TRY(attni_shape_check("attn_sdpa", shape));
     const attn_shape shared = key_value_shape(shape);
@@ -44,16 +64,11 @@ static attn_status resolve(attni_sdpa *call, const attn_sdpa_config *config,
     call->shape.num_kv_heads = shared.num_heads;
     call->scale = config->has_scale ? config->scale : attn_default_scale(shape->d_head);
     call->threads = threads_resolve(config->max_threads);
-    call->slopes = NULL;
-    call->slopes = NULL;
-    call->softcap = config->softcap;
-    call->dropout = config->dropout;
-    if (config->softcap != 0 || config->alibi || config->dropout != 0 || input->bias ||
-        input->sinks)
-        return attni_fail(ATTN_ERROR_UNSUPPORTED,
-                          "attn_sdpa: softcap, bias, ALiBi, sinks and dropout are not there yet");
-    if (!isfinite((real)call->scale))
-        return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: scale %g is not finite", call->scale);
+    /* A cap below the smallest normal number makes every score 0, as this one does, but divides. */
+    call->softcap = config->softcap > 0 ? fmax(config->softcap, REAL_MIN) : 0;
+    call->alibi = config->alibi;
+    call->dropout = training ? config->dropout : 0;
+    ATTNI_TRY(check_terms(call, config, input));
     return attni_mask_resolve(&call->mask, &input->mask, shape);
 }
 
@@ -63,10 +78,17 @@ static const char *fused_lacks(const attni_sdpa *call) {
            : call->shape.num_kv_heads != call->shape.num_heads     ? "grouped-query heads"
            : call->softcap > 0                                     ? "softcap"
            : call->input->bias                                     ? "bias"
-           : call->slopes                                          ? "ALiBi"
+           : call->alibi                                           ? "ALiBi"
            : call->input->sinks                                    ? "sinks"
            : call->dropout > 0                                     ? "dropout"
                                                                    : NULL;
+}
+
+static const char *reference_lacks(const attni_sdpa *call) {
+    return call->softcap > 0 || call->alibi || call->input->bias || call->input->sinks ||
+                   call->dropout > 0
+               ? "softcap, bias, ALiBi, sinks and dropout"
+               : NULL;
 }
 
 /* The path taken, *kernel, for the one that is asked for. */
@@ -86,6 +108,9 @@ static attn_status choose_kernel(attn_kernel *kernel, attn_kernel wanted, const 
         return attni_fail(
             ATTN_ERROR_UNSUPPORTED,
             "attn_sdpa: the fused kernel has no %s yet; kernel auto or reference does", lacks);
+    if (*kernel == ATTN_KERNEL_REFERENCE && reference_lacks(call))
+        return attni_fail(ATTN_ERROR_UNSUPPORTED, "attn_sdpa: the reference has no %s yet",
+                          reference_lacks(call));
     return ATTN_OK;
 }
 
@@ -103,14 +128,19 @@ attn_status attn_sdpa_forward(const attn_sdpa_config *config, const attn_sdpa_in
                                                           : "arena");
     attni_sdpa call;
     attn_kernel kernel;
-    ATTNI_TRY(resolve(&call, config, input, arena->measuring));
+    ATTNI_TRY(resolve(&call, config, input, saved, arena->measuring));
     ATTNI_TRY(attni_tensor_check("attn_sdpa",
                                  &(attni_tensor){"context", output->context,
                                                  output->context_strides, input->shape.len_q, true},
                                  &input->shape, arena->measuring));
     ATTNI_TRY(choose_kernel(&kernel, config->kernel, &call, output));
-    attn_sdpa_saved kept = {
-        .input = *input, .output = *output, .kernel = kernel, .scale = call.scale};
+    attn_sdpa_saved kept = {.input = *input,
+                            .output = *output,
+                            .kernel = kernel,
+                            .scale = call.scale,
+                            .softcap = call.softcap,
+                            .dropout = call.dropout,
+                            .alibi = call.alibi};
     size_t mark = attn_arena_mark(arena);
     attn_status status = paths[kernel].forward(&call, output, arena, saved ? &kept : NULL);
     if (status != ATTN_OK) {
@@ -156,6 +186,22 @@ static attn_status check_saved(const attn_sdpa_config *config, const attn_sdpa_s
     return ATTN_OK;
 }
 
+static attn_status check_same_terms(const attni_sdpa *call, const attn_sdpa_saved *saved) {
+    const struct {
+        const char *name;
+        double now, then;
+    } terms[] = {{"scale", call->scale, saved->scale},
+                 {"softcap", call->softcap, saved->softcap},
+                 {"alibi", call->alibi, saved->alibi},
+                 {"dropout", call->dropout, saved->dropout}};
+    for (size_t n = 0; n < sizeof terms / sizeof *terms; n++)
+        if (terms[n].now != terms[n].then)
+            return attni_fail(ATTN_ERROR_ARGUMENT,
+                              "attn_sdpa_backward: %s is %g, but saved comes from %g",
+                              terms[n].name, terms[n].now, terms[n].then);
+    return ATTN_OK;
+}
+
 attn_status attn_sdpa_backward(const attn_sdpa_config *config, const attn_sdpa_saved *saved,
                                const attn_real *dcontext, const attn_strides *dcontext_strides,
                                const attn_sdpa_grads *grads, attn_arena *arena) {
@@ -168,11 +214,8 @@ attn_status attn_sdpa_backward(const attn_sdpa_config *config, const attn_sdpa_s
     attni_sdpa call;
     const attn_shape *shape = &saved->input.shape;
     ATTNI_TRY(check_saved(config, saved, arena->measuring));
-    ATTNI_TRY(resolve(&call, config, &saved->input, arena->measuring));
-    if (call.scale != saved->scale)
-        return attni_fail(ATTN_ERROR_ARGUMENT,
-                          "attn_sdpa_backward: scale is %g, but saved comes from %g", call.scale,
-                          saved->scale);
+    ATTNI_TRY(resolve(&call, config, &saved->input, true, arena->measuring));
+    ATTNI_TRY(check_same_terms(&call, saved));
     if (saved->kernel == ATTN_KERNEL_FUSED && fused_lacks(&call))
         return attni_fail(ATTN_ERROR_ARGUMENT,
                           "attn_sdpa_backward: saved comes from the fused kernel, which has no %s",

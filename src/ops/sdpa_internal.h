@@ -5,7 +5,7 @@
 #ifndef ATTNI_SDPA_INTERNAL_H
 #define ATTNI_SDPA_INTERNAL_H
 
-#include "ops/mask.h"
+#include "ops/band_ops.h"
 
 #include <attn/sdpa.h>
 
@@ -14,11 +14,17 @@ typedef struct attni_sdpa {
     attn_shape shape;
     attni_mask mask;
     double scale;
-    size_t threads;     /* at least 1 */
-    double softcap;     /* 0 = off */
-    const real *slopes; /* of ALiBi, (H); NULL = off */
-    double dropout;     /* probability; 0 = off, as in every inference */
+    size_t threads; /* at least 1 */
+    double softcap; /* 0 = off */
+    bool alibi;
+    double dropout; /* probability; 0 = off, as in every inference */
 } attni_sdpa;
+
+/* The slope of head h: the caller's or the standard one, 0 without ALiBi. */
+static inline real sdpa_slope(const attni_sdpa *call, size_t h) {
+    const real *slopes = call->input->alibi_slopes;
+    return !call->alibi ? 0 : slopes ? slopes[h] : attni_alibi_slope(h, call->shape.num_heads);
+}
 
 /*
  * Both paths carve first, from `arena`, and return at once when it is measuring, so that
