@@ -335,10 +335,13 @@ START_TEST(saved_set_is_no_more_than_the_backward_needs) {
     test_ok(attn_mha_memory(&run.cfg, &run.in, &run.need));
     test_ok(attn_sdpa_memory(&config, &input, &output, &core));
     test_ok(attn_arena_init_measuring(&arrays));
-    for (size_t i = 0; i < 4; i++)
-        test_ok(attn_arena_alloc(&arrays, &array,
-                                 shape.batch * (i % 2 ? shape.len_q : shape.len_k) * run.d_inner,
-                                 sizeof(attn_real)));
+    const size_t rows_q = shape.batch * shape.len_q, rows_k = shape.batch * shape.len_k;
+    const size_t self[] = {rows_q * 3 * run.d_inner, rows_q * run.d_inner, 0, 0};
+    const size_t cross[] = {rows_q * run.d_inner, rows_k * run.d_inner, rows_k * run.d_inner,
+                            rows_q * run.d_inner};
+    for (size_t i = 0; i < (run.in.key ? 4 : 2); i++)
+        test_ok(
+            attn_arena_alloc(&arrays, &array, (run.in.key ? cross : self)[i], sizeof(attn_real)));
     ck_assert_uint_eq(run.need.saved, arrays.used + core.saved);
     ck_assert_uint_eq(run.need.inference, arrays.used + core.inference);
     ck_assert_uint_le(run.need.training, 2 * arrays.used + core.training);

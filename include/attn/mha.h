@@ -84,7 +84,9 @@ typedef struct attn_mha_input {
     uint64_t dropout_seed;       /* another one for every step and every layer */
 } attn_mha_input;
 
-/* What the forward kept for the backward, in the arena. */
+/* What the forward kept for the backward, in the arena. In self-attention q, k and v are parts of
+ * the rows of one array, (B, T, (H + 2·Hkv)·d): each lies as core.input says, query_strides for q.
+ */
 typedef struct attn_mha_saved {
     attn_mha_config config; /* of the forward; the backward refuses one that computes otherwise */
     attn_mha_input input;

@@ -32,6 +32,8 @@
 #define attni_operand_clean             attni64_operand_clean
 #define attni_pairs_check               attni64_pairs_check
 #define attni_places_wrap               attni64_places_wrap
+#define attni_project                   attni64_project
+#define attni_project_back              attni64_project_back
 #define attni_reference_backward        attni64_reference_backward
 #define attni_reference_forward         attni64_reference_forward
 #define attni_rope_check                attni64_rope_check
@@ -44,5 +46,6 @@
 #define attni_tensor_check              attni64_tensor_check
 #define attni_values_band_backward      attni64_values_band_backward
 #define attni_values_band_forward       attni64_values_band_forward
+#define attni_ways_join                 attni64_ways_join
 
 #endif

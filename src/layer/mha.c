@@ -2,6 +2,7 @@
 
 #include "base/dry_run.h"
 #include "base/size.h"
+#include "layer/projections.h"
 #include "ops/linear_products.h"
 #include "ops/rope.h"
 
@@ -17,18 +18,41 @@ static attn_status carve(attn_arena *arena, real **array, size_t n) {
     return ATTN_OK;
 }
 
-/* The core's view of the projected arrays, (B,L,H·d) read as (B,L,H,d) without moving a number. */
+/* What the projections make, or its gradients. */
+typedef struct projected {
+    real *q, *k, *v;
+} projected;
+
+/* Rows of q, of k and v. In self-attention the three lie side by side in the rows of one array. */
+static attn_status carve_projected(const attni_mha *call, projected *p, attn_arena *arena) {
+    if (call->self) {
+        ATTNI_TRY(carve(arena, &p->q, call->rows_q * call->row_q));
+        p->k = arena->measuring ? p->q : p->q + call->d_inner;
+        p->v = arena->measuring ? p->q : p->k + call->d_kv;
+        return ATTN_OK;
+    }
+    ATTNI_TRY(carve(arena, &p->q, call->rows_q * call->d_inner));
+    ATTNI_TRY(carve(arena, &p->k, call->rows_k * call->d_kv));
+    return carve(arena, &p->v, call->rows_k * call->d_kv);
+}
+
+/* (B,L,H·d), rows `row` reals apart, read as (B,L,H,d) without moving a number. */
+static attn_strides strides_of(size_t len, size_t row, size_t d_head) {
+    return (attn_strides){.batch = len * row, .head = d_head, .token = row, .element = 1};
+}
+
+/* The core's view of the projected arrays and of the caller's wishes. */
 static attn_sdpa_input core_input(const attni_mha *call, const attn_mha_params *w,
                                   const attn_mha_saved *saved) {
     const attn_shape *s = &call->shape;
+    const attn_strides strides_k = strides_of(s->len_k, call->row_k, s->d_head);
     return (attn_sdpa_input){.shape = *s,
                              .query = saved->q,
                              .key = saved->k,
                              .value = saved->v,
-                             .query_strides = attn_strides_bthd(s->len_q, s->num_heads, s->d_head),
-                             .key_strides = attn_strides_bthd(s->len_k, s->num_kv_heads, s->d_head),
-                             .value_strides =
-                                 attn_strides_bthd(s->len_k, s->num_kv_heads, s->d_head),
+                             .query_strides = strides_of(s->len_q, call->row_q, s->d_head),
+                             .key_strides = strides_k,
+                             .value_strides = strides_k,
                              .mask = saved->input.mask,
                              .bias = saved->input.bias,
                              .bias_strides = saved->input.bias_strides,
@@ -45,8 +69,8 @@ static attn_sdpa_input core_input(const attni_mha *call, const attn_mha_params *
  * NULL. Both paths of the core then see turned rows and need to know nothing of it. */
 static void turn(const attni_mha *call, real *q, real *k, bool back) {
     const attn_shape *s = &call->shape;
-    const attn_strides strides_q = attn_strides_bthd(s->len_q, s->num_heads, s->d_head);
-    const attn_strides strides_k = attn_strides_bthd(s->len_k, s->num_kv_heads, s->d_head);
+    const attn_strides strides_q = strides_of(s->len_q, call->row_q, s->d_head);
+    const attn_strides strides_k = strides_of(s->len_k, call->row_k, s->d_head);
     attn_shape shape_k = *s;
     shape_k.num_heads = s->num_kv_heads;
     if (call->rope_q.pairing == ATTN_ROPE_NONE)
@@ -59,8 +83,29 @@ static void turn(const attni_mha *call, real *q, real *k, bool back) {
                           call->core.max_threads);
 }
 
+/* The three ways in, or with `p` holding gradients the three ways back, joined where they can be.
+ * dw and dx may be NULL. */
+static size_t ways_of(const attni_mha *call, attni_way ways[3], const projected *p,
+                      const attn_mha_input *in, const attn_mha_params *w, const attn_mha_params *dw,
+                      const attn_mha_input_grads *dx) {
+    const attn_mha_params no_dw = {0};
+    const attn_mha_input_grads no_dx = {0};
+    const bool self = call->self;
+    const size_t rows_k = call->rows_k, d_kv = call->d_kv, row_k = call->row_k;
+    const real *x_k = self ? in->query : in->key, *x_v = self ? in->query : in->value;
+    dw = dw ? dw : &no_dw;
+    dx = dx ? dx : &no_dx;
+    ways[0] = (attni_way){in->query, p->q,  call->rows_q, call->d_inner, call->row_q,
+                          w->wq,     w->bq, dx->query,    dw->wq,        dw->bq};
+    ways[1] = (attni_way){
+        x_k, p->k, rows_k, d_kv, row_k, w->wk, w->bk, self ? dx->query : dx->key, dw->wk, dw->bk};
+    ways[2] = (attni_way){
+        x_v, p->v, rows_k, d_kv, row_k, w->wv, w->bv, self ? dx->query : dx->value, dw->wv, dw->bv};
+    return attni_ways_join(ways, 3, call->d_model);
+}
+
 /*
- * Forward, with x_k = x_v = x_q in self-attention:
+ * Forward, with x_k = x_v = x_q in self-attention, where q, k and v lie side by side in each row:
  *
  *     q = x_q Wqᵀ + bq      (B,Lq,D) (D,H·d) -> (B,Lq,H·d)  =  (B,Lq,H,d)
  *     k = x_k Wkᵀ + bk      (B,Lk,D) (D,Hkv·d) -> (B,Lk,Hkv·d)  =  (B,Lk,Hkv,d)
@@ -72,35 +117,33 @@ static void turn(const attni_mha *call, real *q, real *k, bool back) {
 static attn_status forward(const attni_mha *call, const attn_mha_params *w,
                            const attn_mha_input *input, real *y, attn_arena *arena,
                            attn_mha_saved *saved, bool keep) {
-    size_t rows_q = call->rows_q, rows_k = call->rows_k, d_in = call->d_model, d = call->d_inner;
-    size_t threads = call->core.max_threads;
+    const size_t rows = call->rows_q, d = call->d_inner, threads = call->core.max_threads;
+    projected p;
+    attni_way ways[3];
+    ATTNI_TRY(carve_projected(call, &p, arena));
+    ATTNI_TRY(carve(arena, &saved->context, rows * d));
     saved->input = *input;
-    ATTNI_TRY(carve(arena, &saved->q, rows_q * d));
-    ATTNI_TRY(carve(arena, &saved->k, rows_k * call->d_kv));
-    ATTNI_TRY(carve(arena, &saved->v, rows_k * call->d_kv));
-    ATTNI_TRY(carve(arena, &saved->context, rows_q * d));
+    saved->q = p.q;
+    saved->k = p.k;
+    saved->v = p.v;
 
     if (!arena->measuring) {
-        const real *x = input->query;
-        const real *x_k = call->self ? x : input->key, *x_v = call->self ? x : input->value;
-        attni_product projections[3] = {
-            linear_product_y(saved->q, x, w->wq, w->bq, rows_q, d_in, d),
-            linear_product_y(saved->k, x_k, w->wk, w->bk, rows_k, d_in, call->d_kv),
-            linear_product_y(saved->v, x_v, w->wv, w->bv, rows_k, d_in, call->d_kv),
-        };
-        attni_gemm_parallel(projections, 3, threads);
-        turn(call, saved->q, saved->k, false);
+        const size_t count = ways_of(call, ways, &p, input, w, NULL, NULL);
+        attni_project(ways, count, call->d_model, threads);
+        turn(call, p.q, p.k, false);
     }
 
     attn_sdpa_input in = core_input(call, w, saved);
-    attn_sdpa_output out = {.context = saved->context,
-                            .context_strides = in.query_strides,
-                            .weights = input->weights,
-                            .lse = input->lse};
+    attn_sdpa_output out = {
+        .context = saved->context,
+        .context_strides = attn_strides_bthd(in.shape.len_q, in.shape.num_heads, in.shape.d_head),
+        .weights = input->weights,
+        .lse = input->lse};
     ATTNI_TRY(attn_sdpa_forward(&call->core, &in, &out, arena, keep ? &saved->core : NULL));
 
     if (!arena->measuring) {
-        attni_product output = linear_product_y(y, saved->context, w->wo, w->bo, rows_q, d, d_in);
+        attni_product output =
+            linear_product_y(y, saved->context, w->wo, w->bo, rows, d, call->d_model);
         attni_gemm_parallel(&output, 1, threads);
     }
     return ATTN_OK;
@@ -133,41 +176,6 @@ static void output_backward(const attni_mha *call, const attn_mha_params *w,
     attni_gemm_parallel(products, count, call->core.max_threads);
 }
 
-static void projections_backward(const attni_mha *call, const attn_mha_params *w,
-                                 const attn_mha_saved *saved, const attn_sdpa_grads *g,
-                                 const attn_mha_params *dw, const attn_mha_input_grads *dx) {
-    size_t rows_q = call->rows_q, rows_k = call->rows_k, d_in = call->d_model;
-    const attn_mha_input *in = &saved->input;
-    const attn_mha_params none = {0};
-    const bool self = call->self;
-    dw = dw ? dw : &none;
-    const struct way {
-        const real *g, *x, *w;
-        real *dw, *db, *dx;
-        size_t rows, d;
-    } ways[3] = {
-        {g->query, in->query, w->wq, dw->wq, dw->bq, dx->query, rows_q, call->d_inner},
-        {g->key, self ? in->query : in->key, w->wk, dw->wk, dw->bk, self ? dx->query : dx->key,
-         rows_k, call->d_kv},
-        {g->value, self ? in->query : in->value, w->wv, dw->wv, dw->bv,
-         self ? dx->query : dx->value, rows_k, call->d_kv},
-    };
-    attni_product products[9];
-    size_t count = 0;
-    for (const struct way *to = ways; to < ways + 3; to++)
-        if (to->dx) {
-            products[count] = linear_product_dx(to->dx, to->g, to->w, to->rows, d_in, to->d);
-            products[count++].beta = self && to > ways ? 1 : 0;
-        }
-    for (const struct way *to = ways; to < ways + 3; to++)
-        if (to->dw)
-            products[count++] = linear_product_dw(to->dw, to->g, to->x, to->rows, d_in, to->d);
-    for (const struct way *to = ways; to < ways + 3; to++)
-        if (to->db)
-            products[count++] = linear_product_db(to->db, to->g, to->rows, to->d);
-    attni_gemm_parallel(products, count, call->core.max_threads);
-}
-
 /* The core overwrites the gradients of sinks and slopes, the layer adds: H reals of scratch each.
  */
 static attn_status carve_vectors(const attni_mha *call, const attn_mha_params *dw,
@@ -189,33 +197,46 @@ static void add_vectors(const attni_mha *call, const attn_mha_params *dw,
     }
 }
 
+/* Gradients of q, k and v: those that an input's or a parameter's gradient comes from. */
+static attn_status carve_wanted(const attni_mha *call, projected *p, const attn_mha_params *dw,
+                                const attn_mha_input_grads *dx, attn_arena *arena) {
+    if (dw || (call->self && dx->query))
+        return carve_projected(call, p, arena);
+    if (dx->query)
+        ATTNI_TRY(carve(arena, &p->q, call->rows_q * call->d_inner));
+    if (dx->key)
+        ATTNI_TRY(carve(arena, &p->k, call->rows_k * call->d_kv));
+    if (dx->value)
+        ATTNI_TRY(carve(arena, &p->v, call->rows_k * call->d_kv));
+    return ATTN_OK;
+}
+
 static attn_status backward(const attni_mha *call, const attn_mha_params *w,
                             const attn_mha_saved *saved, const real *dy, const attn_mha_params *dw,
                             const attn_mha_input_grads *dx, attn_arena *arena) {
-    size_t d = call->d_inner;
-    const bool all = dw || (call->self && dx->query);
     const attn_sdpa_input *in = &saved->core.input;
     attn_sdpa_grads grads = {.query_strides = in->query_strides,
                              .key_strides = in->key_strides,
                              .value_strides = in->value_strides,
                              .bias = dx->bias};
+    projected p = {0};
+    attni_way ways[3];
     real *dcontext;
     ATTNI_TRY(carve_vectors(call, dw, &grads, arena));
-    ATTNI_TRY(carve(arena, &dcontext, call->rows_q * d));
-    if (all || dx->query)
-        ATTNI_TRY(carve(arena, &grads.query, call->rows_q * d));
-    if (all || dx->key)
-        ATTNI_TRY(carve(arena, &grads.key, call->rows_k * call->d_kv));
-    if (all || dx->value)
-        ATTNI_TRY(carve(arena, &grads.value, call->rows_k * call->d_kv));
+    ATTNI_TRY(carve(arena, &dcontext, call->rows_q * call->d_inner));
+    ATTNI_TRY(carve_wanted(call, &p, dw, dx, arena));
+    grads.query = p.q;
+    grads.key = p.k;
+    grads.value = p.v;
 
     if (!arena->measuring)
         output_backward(call, w, saved, dy, dw, dcontext);
     ATTNI_TRY(attn_sdpa_backward(&call->core, &saved->core, dcontext,
                                  &saved->core.output.context_strides, &grads, arena));
     if (!arena->measuring) {
-        turn(call, grads.query, grads.key, true);
-        projections_backward(call, w, saved, &grads, dw, dx);
+        turn(call, p.q, p.k, true);
+        const size_t count = ways_of(call, ways, &p, &saved->input, w, dw, dx);
+        attni_project_back(ways, count, call->d_model, call->core.max_threads);
         add_vectors(call, dw, &grads);
     }
     return ATTN_OK;

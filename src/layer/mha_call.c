@@ -7,7 +7,10 @@
 /* The bytes of every array of the call can be counted. */
 static bool sizes_fit(const attni_mha *call, const attn_mha_input *input) {
     const attn_shape *s = &call->shape;
-    size_t bytes, widest = size_max(call->d_model, call->d_inner);
+    /* In self-attention one array holds q, k and v; H·d and Hkv·d were added up in the parameters.
+     */
+    size_t bytes, projected = call->d_inner + 2 * call->d_kv;
+    size_t widest = size_max(call->d_model, projected);
     return size_product(&bytes, (size_t[]){s->batch, s->len_q, widest, sizeof(real)}, 4) &&
            size_product(&bytes, (size_t[]){s->batch, s->len_k, widest, sizeof(real)}, 4) &&
            size_product(&bytes, (size_t[]){s->batch, s->num_heads, s->len_q, sizeof(real)}, 4) &&
@@ -70,6 +73,8 @@ attn_status attni_mha_resolve(attni_mha *call, const attn_mha_config *config,
                           "%zu: an array's size overflows",
                           input->batch, input->len_q, call->shape.len_k, config->d_model,
                           config->num_heads, d_head);
+    call->row_q = self ? call->d_inner + 2 * call->d_kv : call->d_inner;
+    call->row_k = self ? call->row_q : call->d_kv;
     call->rows_q = call->shape.batch * call->shape.len_q;
     call->rows_k = call->shape.batch * call->shape.len_k;
     return resolve_rope(call, config, input);

@@ -16,7 +16,8 @@ typedef struct attni_mha {
     size_t d_inner;                  /* H·d */
     size_t d_kv;                     /* Hkv·d */
     size_t rows_q, rows_k;           /* B·Lq, B·Lk */
-    bool self;                       /* one input serves as query, key and value */
+    bool self;                       /* one input serves as query, key and value, which then lie */
+    size_t row_q, row_k;             /* side by side. Reals from row to row of q, and of k and v */
     attn_rope_config rope_q, rope_k; /* pairing ATTN_ROPE_NONE: nothing is turned */
     attn_sdpa_config core;
     bool sinks, learned_slopes; /* parameters that the core reads */

@@ -1,0 +1,34 @@
+/*
+ * projections.h (internal) - the ways of the inputs into the core and of gradients back.
+ *
+ *     forward     y = x Wᵀ + b                          (rows,width) = (rows,D) (D,width)
+ *     backward    dx = y W     dW += yᵀ x     db += sum of y       with y's gradient in place of y
+ *
+ * Ways that start at one input and whose arrays lie one behind the other are one way: in
+ * self-attention, with the parameters as attn_mha_params_view lays them, one product makes q, k and
+ * v, and their gradients take one product each to x, to the matrices and to the biases.
+ */
+#ifndef ATTNI_LAYER_PROJECTIONS_H
+#define ATTNI_LAYER_PROJECTIONS_H
+
+#include "base/real.h"
+
+#include <stddef.h>
+
+typedef struct attni_way {
+    const real *x; /* (rows, D) */
+    real *y;       /* (rows, width), `stride` reals from row to row: q, k or v, or its gradient */
+    size_t rows, width, stride;
+    const real *w, *b;  /* (width, D) and (width); b may be NULL */
+    real *dx, *dw, *db; /* of the backward; NULL = not wanted */
+} attni_way;
+
+/* Joins ways, in place and in their order; returns how many are left. */
+size_t attni_ways_join(attni_way *ways, size_t count, size_t d_model);
+
+void attni_project(const attni_way *ways, size_t count, size_t d_model, size_t max_threads);
+
+/* dw and db are added to, dx is overwritten; ways with the same dx are added up in it. */
+void attni_project_back(const attni_way *ways, size_t count, size_t d_model, size_t max_threads);
+
+#endif
