@@ -46,8 +46,8 @@ static attn_sdpa_input input(const attn_real *q, const attn_real *k, const attn_
 
 static void one_row_tile_by_tile(void) {
     static attn_real q[LEN * D_HEAD], k[LEN * D_HEAD], v[LEN * D_HEAD], o[LEN * D_HEAD], lse[LEN];
-    fill(q, LEN * D_HEAD, 2, 1);
-    fill(k, LEN * D_HEAD, 2, 2);
+    fill(q, LEN * D_HEAD, 2, 27); /* a row whose maximum rises twice */
+    fill(k, LEN * D_HEAD, 2, 28);
     fill(v, LEN * D_HEAD, 1, 3);
     row_state row = {.m = -INFINITY};
     printf("query 0, %d keys in tiles of %d\n   keys seen        m          l     lse\n", LEN,

@@ -7,24 +7,17 @@ static attn_real q[N], k[N], v[N], o[N], d_o[N];
 static attn_sdpa_input in;
 static attn_sdpa_saved saved;
 
-static double dot(const attn_real *a, const attn_real *b) {
-    double sum = 0;
-    for (size_t c = 0; c < DH; c++)
-        sum += (double)a[c] * (double)b[c];
-    return sum;
-}
-
 /* The five products, one pair at a time, from q, k, v, o and two numbers per row: no P is stored.
  */
 static void backward_by_pairs(attn_real *dq, attn_real *dk, attn_real *dv) {
     const double scale = attn_default_scale(DH);
     for (size_t i = 0; i < T; i++) {
         double m = (double)saved.row_max[i], l = (double)saved.row_sum[i];
-        double delta = dot(d_o + i * DH, o + i * DH); /* = rowsum(dP ∘ P) */
-        for (size_t j = 0; j <= i; j++) {             /* causal: later keys are skipped */
-            double s = scale * dot(q + i * DH, k + j * DH);
+        double delta = dot(d_o + i * DH, o + i * DH, DH); /* = rowsum(dP ∘ P) */
+        for (size_t j = 0; j <= i; j++) {                 /* causal: later keys are skipped */
+            double s = scale * dot(q + i * DH, k + j * DH, DH);
             double p = exp(s - m) / l;
-            double dp = dot(d_o + i * DH, v + j * DH);
+            double dp = dot(d_o + i * DH, v + j * DH, DH);
             double ds = scale * p * (dp - delta);
             for (size_t c = 0; c < DH; c++) {
                 dv[j * DH + c] += (attn_real)(p * (double)d_o[i * DH + c]);

@@ -43,6 +43,13 @@ static inline void fill(attn_real *x, size_t n, double deviation, uint64_t seed)
         x[i] = (attn_real)(deviation * attn_random_normal(&random));
 }
 
+static inline double dot(const attn_real *x, const attn_real *y, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)x[i] * (double)y[i];
+    return sum;
+}
+
 /* Largest |x - y|. */
 static inline double distance(const attn_real *x, const attn_real *y, size_t n) {
     double worst = 0;
