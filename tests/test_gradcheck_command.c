@@ -10,7 +10,7 @@ static json_t *parse(const command_run *run) {
     json_error_t error;
     json_t *object = json_loads(run->out, JSON_REJECT_DUPLICATES, &error);
     ck_assert_msg(json_is_object(object), "%s: %s", error.text, run->out);
-    ck_assert_uint_eq(json_object_size(object), 3);
+    ck_assert_uint_eq(json_object_size(object), 4);
     return object;
 }
 
@@ -32,6 +32,7 @@ START_TEST(the_layer_passes) {
     double worst = json_number_value(json_object_get(object, "worst"));
     ck_assert_msg(worst > 0 && worst <= 1e-7, "worst error %g", worst);
     ck_assert_int_gt(json_integer_value(json_object_get(object, "elements")), 30000);
+    ck_assert_int_gt(json_integer_value(json_object_get(object, "configurations")), 500);
     char names[200];
     failed_names(names, sizeof names, object);
     ck_assert_str_eq(names, "");
@@ -114,6 +115,7 @@ START_TEST(options_that_do_not_go_together) {
     command_refused(ATTN("gradcheck", "--break=sign-flipped", "--kernel=fused"), 2, "--kernel",
                     "--break");
     command_refused(ATTN("gradcheck", "--break=sign-flipped", "--every"), 2, "--every", "--break");
+    command_refused(ATTN("gradcheck", "--break=sign-flipped", "--all"), 2, "--all", "--break");
 }
 END_TEST
 

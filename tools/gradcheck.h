@@ -9,28 +9,38 @@
 
 #include <stdbool.h>
 
-enum { MAX_TENSORS = 11, MAX_BATCH = 2, MAX_LEN = 5, MAX_HEADS = 4 };
+enum { MAX_TENSORS = 14 };
 
-/* A shape of the layer; without `cross`, len_k is len_q. */
-typedef struct check_shape {
-    const char *name;
-    size_t batch, len_q, len_k, d_model, num_heads, d_head;
-    bool cross, no_bias, has_scale;
-    double scale;
-    attn_rope rope;
+typedef enum check_padding {
+    NO_PADDING,
+    RIGHT_PADDING, /* the last key of the last sample */
+    LEFT_PADDING,  /* the first key of the last sample */
+    WHOLE_SAMPLE   /* every key of the last sample: its rows are fully masked */
+} check_padding;
+
+/* Which biases of the projections there are. */
+typedef enum check_biases {
+    ALL_BIASES,
+    NO_BIASES,
+    BQ_AND_BO /* the others are NULL in the parameters */
+} check_biases;
+
+/* One configuration, as plain data; its arrays come and go with its check. `attend` and `bias` name
+ * the dimensions of "bhqk" that are not broadcast; NULL = no such array. */
+typedef struct check_case {
+    char name[192];
+    size_t batch, len_q, len_k; /* without `cross`, len_k is len_q */
+    bool cross;
+    attn_mha_config config;
     bool has_rope_position;
     int64_t rope_position, rope_key_position;
-    size_t num_kv_heads; /* 0 = num_heads */
-} check_shape;
-
-/* One configuration. The mask points into the struct itself: do not copy it. */
-typedef struct check_case {
-    const check_shape *shape;
-    const char *mask_name;
-    attn_kernel kernel;
-    attn_mask mask;
-    uint8_t padding[MAX_BATCH * MAX_LEN];
-    uint8_t attend[MAX_BATCH * MAX_HEADS * MAX_LEN * MAX_LEN];
+    attn_mask mask; /* without its arrays */
+    check_padding padding;
+    const char *attend, *bias;
+    bool bias_blocks; /* a fifth of the bias is -inf */
+    check_biases biases;
+    bool separate; /* the parameters stand in arrays of their own, not in one block */
+    uint64_t array_seed;
 } check_case;
 
 /* What came out, tensor by tensor. */
@@ -41,11 +51,22 @@ typedef struct check_outcome {
     size_t num_tensors;
 } check_outcome;
 
-extern const check_shape check_shapes[];
-extern const size_t check_num_shapes, check_num_masks;
+/* What the options ask for. */
+typedef struct check_request {
+    attn_kernel kernels[2];
+    size_t num_kernels;
+    uint64_t seed;
+    bool json, every;
+} check_request;
 
-/* The case of one shape and one kind of mask. */
-attn_status check_case_make(check_case *c, size_t shape, size_t mask, attn_kernel kernel);
+/* The table of shapes by masks, and its exit status. */
+int check_table(const check_request *request);
+
+/* Rows in which every two variants that go together occur together, and their exit status. */
+int check_all(const check_request *request);
+
+/* A named fault in a backward that is composed here: the check must fail. `name` may be "list". */
+int check_broken(const char *name, uint64_t seed, bool json);
 
 /* Checks every element of every gradient of the layer. */
 attn_status check_layer(check_outcome *outcome, const check_case *c, uint64_t seed);
@@ -57,8 +78,5 @@ attn_status check_run(check_outcome *outcome, attn_gradcheck_function *function,
 
 /* sum |a_i b_i| */
 double check_magnitude(const double *a, const double *b, size_t count);
-
-/* A tensor of which something disagrees. One that is zero, and claimed to be, does not fail. */
-bool check_failed(const attn_gradcheck_tensor_report *report);
 
 #endif

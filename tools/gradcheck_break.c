@@ -1,7 +1,6 @@
 /* `attn gradcheck --break NAME`: the checker against a backward that is wrong on purpose. */
-#include "gradcheck_break.h"
-
 #include "gradcheck_composed.h"
+#include "gradcheck_tally.h"
 #include "tool.h"
 
 #include <attn/random.h>
@@ -51,7 +50,7 @@ static void draw(double *x, size_t count, double deviation, attn_random *random)
         x[i] = deviation * attn_random_normal(random);
 }
 
-attn_status check_composed(check_outcome *outcome, int fault, uint64_t seed) {
+static attn_status check_composed(check_outcome *outcome, int fault, uint64_t seed) {
     double x[sizeof(composed_values) / sizeof(double)];
     composed c = {.fault = (composed_fault)fault};
     attn_random random = attn_random_seed(seed, 2);
@@ -67,19 +66,53 @@ attn_status check_composed(check_outcome *outcome, int fault, uint64_t seed) {
                      check_magnitude(c.y, c.dy, NUM_OUTPUTS));
 }
 
-int break_find(const char *name) {
+static int find_fault(const char *name) {
     for (int fault = 0; fault < FAULT_COUNT; fault++)
         if (strcmp(composed_fault_name((composed_fault)fault), name) == 0)
             return fault;
     return FAULT_NONE;
 }
 
-const char *break_words(int fault) {
-    return composed_fault_words((composed_fault)fault);
-}
-
-int break_list(void) {
+static int list_faults(void) {
     for (int fault = 0; fault < FAULT_COUNT; fault++)
         puts(composed_fault_name((composed_fault)fault));
     return tool_stdout_finish(TOOL_OK);
+}
+
+static void print_broken(const check_outcome *outcome, const char *name, int fault,
+                         const check_tally *t) {
+    printf("fault: %s (%s)\n\n"
+           "gradient  elements  wrong  worst error   claimed       measured\n",
+           name, composed_fault_words((composed_fault)fault));
+    for (size_t i = 0; i < outcome->num_tensors; i++) {
+        const attn_gradcheck_tensor_report *r = &outcome->reports[i];
+        printf("%-8s  %8zu  %5zu  %11.1e   %-12.5g  %-12.5g  %s\n", outcome->tensors[i].name,
+               r->checked, r->wrong, r->error, r->claimed, r->measured,
+               check_failed(r) ? "WRONG" : "ok");
+    }
+    printf("\nwrong:");
+    for (size_t i = 0; i < t->num_failed; i++)
+        printf(" %s", t->failed[i]);
+    printf(t->num_failed ? "\n" : " nothing; the fault went unnoticed\n");
+}
+
+int check_broken(const char *name, uint64_t seed, bool json) {
+    if (strcmp(name, "list") == 0)
+        return json ? tool_usage_error("--json does not go with --break list") : list_faults();
+    int fault = find_fault(name);
+    if (fault == FAULT_NONE)
+        return tool_usage_error("--break: there is no fault '%s' (see --break list)", name);
+    check_outcome whole = {0}, broken = {0};
+    check_tally sound = {0}, t = {0};
+    if (check_composed(&whole, FAULT_NONE, seed) != ATTN_OK ||
+        check_composed(&broken, fault, seed) != ATTN_OK)
+        return tool_fail("%s", attn_error_message());
+    check_tally_outcome(&sound, &whole, "");
+    if (sound.num_failed > 0)
+        return tool_fail("the backward is wrong before any fault goes in: %s", sound.failed[0]);
+    check_tally_outcome(&t, &broken, "");
+    if (json)
+        return check_tally_json(&t);
+    print_broken(&broken, name, fault, &t);
+    return t.num_failed > 0 ? TOOL_FAILED : TOOL_OK;
 }

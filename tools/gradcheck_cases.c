@@ -1,18 +1,34 @@
-/* The configurations: shapes times kinds of masks. */
-#include "gradcheck.h"
+/* The table of configurations: shapes times kinds of masks. */
+#include "gradcheck_tally.h"
+#include "tool.h"
 
-#include <attn/random.h>
+#include <stdio.h>
 
-#include <string.h>
+typedef struct check_shape {
+    const char *name;
+    size_t batch, len_q, len_k, d_model, num_heads, d_head;
+    size_t num_kv_heads; /* 0 = num_heads */
+    bool cross;
+    check_biases biases;
+    bool has_scale;
+    double scale;
+    attn_rope rope;
+    bool has_rope_position;
+    int64_t rope_position, rope_key_position;
+    double softcap;
+    const char *bias;
+    bool alibi, alibi_learned, sinks;
+    double dropout;
+} check_shape;
 
-const check_shape check_shapes[] = {
+static const check_shape shapes[] = {
     {.name = "self", .batch = 2, .len_q = 5, .d_model = 6, .num_heads = 2},
     {.name = "self, no biases",
      .batch = 2,
      .len_q = 4,
      .d_model = 6,
      .num_heads = 2,
-     .no_bias = true},
+     .biases = NO_BIASES},
     {.name = "self, H*d > D", .batch = 2, .len_q = 4, .d_model = 5, .num_heads = 2, .d_head = 4},
     {.name = "self, H*d < D", .batch = 2, .len_q = 4, .d_model = 7, .num_heads = 3, .d_head = 2},
     {.name = "self, one head", .batch = 2, .len_q = 4, .d_model = 3, .num_heads = 1},
@@ -60,7 +76,7 @@ const check_shape check_shapes[] = {
      .d_model = 4,
      .num_heads = 2,
      .cross = true,
-     .no_bias = true},
+     .biases = NO_BIASES},
     {.name = "self, rope half",
      .batch = 2,
      .len_q = 4,
@@ -109,20 +125,72 @@ const check_shape check_shapes[] = {
      .num_heads = 3,
      .num_kv_heads = 1,
      .cross = true},
+    {.name = "self, softcap", .batch = 2, .len_q = 4, .d_model = 4, .num_heads = 2, .softcap = 1.5},
+    {.name = "cross, bias (B,H,Lq,Lk)",
+     .batch = 2,
+     .len_q = 3,
+     .len_k = 4,
+     .d_model = 4,
+     .num_heads = 2,
+     .cross = true,
+     .bias = "bhqk"},
+    {.name = "self, bias (1,H,1,Lk)",
+     .batch = 2,
+     .len_q = 4,
+     .d_model = 4,
+     .num_heads = 2,
+     .bias = "hk"},
+    {.name = "self, alibi", .batch = 2, .len_q = 4, .d_model = 6, .num_heads = 3, .alibi = true},
+    {.name = "self, alibi, learned",
+     .batch = 2,
+     .len_q = 4,
+     .d_model = 4,
+     .num_heads = 2,
+     .alibi = true,
+     .alibi_learned = true},
+    {.name = "self, sinks", .batch = 2, .len_q = 4, .d_model = 4, .num_heads = 2, .sinks = true},
+    {.name = "self, dropout", .batch = 2, .len_q = 4, .d_model = 4, .num_heads = 2, .dropout = 0.3},
+    {.name = "self, every feature",
+     .batch = 2,
+     .len_q = 5,
+     .d_model = 5,
+     .num_heads = 4,
+     .num_kv_heads = 2,
+     .d_head = 4,
+     .has_scale = true,
+     .scale = 0.6,
+     .rope = ATTN_ROPE_HALF,
+     .softcap = 1.5,
+     .bias = "hqk",
+     .alibi = true,
+     .alibi_learned = true,
+     .sinks = true,
+     .dropout = 0.2},
+    {.name = "cross, every feature",
+     .batch = 2,
+     .len_q = 4,
+     .len_k = 5,
+     .d_model = 5,
+     .num_heads = 2,
+     .num_kv_heads = 1,
+     .d_head = 2,
+     .cross = true,
+     .biases = NO_BIASES,
+     .rope = ATTN_ROPE_INTERLEAVED,
+     .has_rope_position = true,
+     .rope_position = 7,
+     .rope_key_position = -2,
+     .softcap = 2,
+     .bias = "bk",
+     .alibi = true,
+     .sinks = true,
+     .dropout = 0.4},
 };
-const size_t check_num_shapes = sizeof check_shapes / sizeof *check_shapes;
+enum { NUM_SHAPES = sizeof shapes / sizeof *shapes };
 
-typedef enum padding_kind {
-    NO_PADDING,
-    RIGHT_PADDING, /* the last key of the last sample */
-    LEFT_PADDING,  /* the first key of the last sample */
-    WHOLE_SAMPLE   /* every key of the last sample: its rows are fully masked */
-} padding_kind;
-
-/* `attend` names the dimensions that are not broadcast; "" = no such mask. */
 typedef struct check_mask {
     const char *name;
-    padding_kind padding;
+    check_padding padding;
     const char *attend;
     bool causal;
     attn_causal_align align;
@@ -131,21 +199,21 @@ typedef struct check_mask {
 } check_mask;
 
 static const check_mask masks[] = {
-    {.name = "none", .attend = ""},
-    {.name = "padding", .padding = RIGHT_PADDING, .attend = ""},
-    {.name = "padding, a whole sample", .padding = WHOLE_SAMPLE, .attend = ""},
-    {.name = "causal, bottom right", .attend = "", .causal = true},
-    {.name = "causal, top left", .attend = "", .causal = true, .align = ATTN_CAUSAL_TOP_LEFT},
-    {.name = "causal, offset 1",
-     .attend = "",
-     .causal = true,
-     .align = ATTN_CAUSAL_OFFSET,
-     .offset = 1},
-    {.name = "causal, offset -1",
-     .attend = "",
-     .causal = true,
-     .align = ATTN_CAUSAL_OFFSET,
-     .offset = -1},
+    {
+        .name = "none",
+    },
+    {
+        .name = "padding",
+        .padding = RIGHT_PADDING,
+    },
+    {
+        .name = "padding, a whole sample",
+        .padding = WHOLE_SAMPLE,
+    },
+    {.name = "causal, bottom right", .causal = true},
+    {.name = "causal, top left", .causal = true, .align = ATTN_CAUSAL_TOP_LEFT},
+    {.name = "causal, offset 1", .causal = true, .align = ATTN_CAUSAL_OFFSET, .offset = 1},
+    {.name = "causal, offset -1", .causal = true, .align = ATTN_CAUSAL_OFFSET, .offset = -1},
     {.name = "attend (Lq,Lk)", .attend = "qk"},
     {.name = "attend (1,Lk)", .attend = "k"},
     {.name = "attend (Lq,1), rows masked", .attend = "q"},
@@ -154,13 +222,9 @@ static const check_mask masks[] = {
     {.name = "attend (B,H,Lq,Lk)", .attend = "bhqk"},
     {.name = "attend (1,H,1,Lk)", .attend = "hk"},
     {.name = "attend (B,H,1,1), heads masked", .attend = "bh"},
-    {.name = "causal and left padding", .padding = LEFT_PADDING, .attend = "", .causal = true},
-    {.name = "window of 2, causal",
-     .attend = "",
-     .causal = true,
-     .window = {.left_on = true, .left = 1}},
+    {.name = "causal and left padding", .padding = LEFT_PADDING, .causal = true},
+    {.name = "window of 2, causal", .causal = true, .window = {.left_on = true, .left = 1}},
     {.name = "window, both sides, offset -1",
-     .attend = "",
      .align = ATTN_CAUSAL_OFFSET,
      .offset = -1,
      .window = {.left_on = true, .right_on = true, .left = 1, .right = 1}},
@@ -170,58 +234,92 @@ static const check_mask masks[] = {
      .causal = true,
      .window = {.left_on = true, .left = 2}},
 };
-const size_t check_num_masks = sizeof masks / sizeof *masks;
+enum { NUM_MASKS = sizeof masks / sizeof *masks };
 
-static void set_padding(check_case *c, padding_kind kind, size_t len_k) {
-    uint8_t *last = c->padding + (c->shape->batch - 1) * len_k;
-    switch (kind) {
-    case NO_PADDING:
-        return;
-    case RIGHT_PADDING:
-        last[len_k - 1] = 1;
-        break;
-    case LEFT_PADDING:
-        last[0] = 1;
-        break;
-    case WHOLE_SAMPLE:
-        memset(last, 1, len_k);
-        break;
-    }
-    c->mask.padding = c->padding;
+static check_case case_of(const check_shape *s, const check_mask *m, attn_kernel kernel) {
+    check_case c = {.batch = s->batch,
+                    .len_q = s->len_q,
+                    .len_k = s->cross ? s->len_k : s->len_q,
+                    .cross = s->cross,
+                    .config = {.d_model = s->d_model,
+                               .num_heads = s->num_heads,
+                               .d_head = s->d_head,
+                               .bias = s->biases != NO_BIASES,
+                               .has_scale = s->has_scale,
+                               .scale = s->scale,
+                               .rope = s->rope,
+                               .kernel = kernel,
+                               .max_threads = 1,
+                               .num_kv_heads = s->num_kv_heads,
+                               .softcap = s->softcap,
+                               .alibi = s->alibi,
+                               .alibi_learned = s->alibi_learned,
+                               .sinks = s->sinks,
+                               .dropout = s->dropout},
+                    .has_rope_position = s->has_rope_position,
+                    .rope_position = s->rope_position,
+                    .rope_key_position = s->rope_key_position,
+                    .mask = {.causal = m->causal,
+                             .causal_align = m->align,
+                             .causal_offset = m->offset,
+                             .window = m->window},
+                    .padding = m->padding,
+                    .attend = m->attend,
+                    .bias = s->bias,
+                    .biases = s->biases,
+                    .array_seed = 100 * (uint64_t)(m - masks) + (uint64_t)(s - shapes)};
+    snprintf(c.name, sizeof c.name, "%s, mask %s, %s", s->name, m->name,
+             kernel == ATTN_KERNEL_FUSED ? "fused" : "reference");
+    return c;
 }
 
-/* About two pairs in three are allowed. Shapes without a batch dimension are given by two. */
-static attn_status set_attend(check_case *c, const char *kept, size_t len_k, uint64_t seed) {
-    if (!*kept)
-        return ATTN_OK;
-    const check_shape *s = c->shape;
-    const size_t full[4] = {s->batch, s->num_heads, s->len_q, len_k};
-    size_t dims[4], count = 1;
-    for (size_t i = 0; i < 4; i++) {
-        dims[i] = strchr(kept, "bhqk"[i]) ? full[i] : 1;
-        count *= dims[i];
+static int check_one(check_tally *t, const check_request *r, const check_case *c, uint64_t seed) {
+    check_outcome outcome = {0};
+    const attn_status status = check_layer(&outcome, c, seed);
+    if (status == ATTN_ERROR_UNSUPPORTED) {
+        t->skipped++;
+        return TOOL_OK;
     }
-    attn_random random = attn_random_seed(seed, 0xA77E);
-    for (size_t i = 0; i < count; i++)
-        c->attend[i] = attn_random_below(&random, 3) > 0;
-    c->mask.attend = c->attend;
-    bool flat = dims[0] == 1 && dims[1] == 1;
-    return attn_broadcast_strides(&c->mask.attend_strides, flat ? dims + 2 : dims, flat ? 2 : 4,
-                                  s->batch, s->num_heads, s->len_q, len_k);
+    if (status != ATTN_OK)
+        return tool_fail("%s: %s", c->name, attn_error_message());
+    const size_t failed = t->num_failed;
+    check_tally_outcome(t, &outcome, c->name);
+    if (r->json)
+        return TOOL_OK;
+    if (r->every)
+        printf("%-72s  %4zu  %.1e  %s\n", c->name, outcome.report.checked,
+               outcome.report.worst.error, t->num_failed > failed ? "FAILED" : "ok");
+    check_print_failures(&outcome, c->name);
+    return TOOL_OK;
 }
 
-attn_status check_case_make(check_case *c, size_t shape, size_t mask, attn_kernel kernel) {
-    const check_shape *s = &check_shapes[shape];
-    const check_mask *m = &masks[mask];
-    size_t len_k = s->cross ? s->len_k : s->len_q;
-    memset(c, 0, sizeof *c);
-    c->shape = s;
-    c->mask_name = m->name;
-    c->kernel = kernel;
-    c->mask.causal = m->causal;
-    c->mask.causal_align = m->align;
-    c->mask.causal_offset = m->offset;
-    c->mask.window = m->window;
-    set_padding(c, m->padding, len_k);
-    return set_attend(c, m->attend, len_k, 100 * mask + shape);
+static int check_mask_kind(check_tally *t, const check_request *r, const check_mask *mask) {
+    int status = TOOL_OK;
+    for (size_t shape = 0; shape < NUM_SHAPES; shape++)
+        for (size_t k = 0; k < r->num_kernels && status == TOOL_OK; k++) {
+            const check_case c = case_of(&shapes[shape], mask, r->kernels[k]);
+            status = check_one(t, r, &c, r->seed + shape);
+        }
+    return status;
+}
+
+int check_table(const check_request *r) {
+    const bool rows = !r->json && !r->every;
+    check_tally total = {0};
+    if (rows)
+        printf("%-32s  cases  elements  worst error  at\n", "mask");
+    for (const check_mask *mask = masks; mask < masks + NUM_MASKS; mask++) {
+        check_tally t = {0};
+        int status = check_mask_kind(&t, r, mask);
+        if (status != TOOL_OK)
+            return status;
+        check_tally_add(&total, &t);
+        if (rows)
+            printf("%-32s  %5zu  %8zu  %11.1e  %s, %s\n", mask->name, t.cases, t.elements, t.worst,
+                   t.worst_tensor ? t.worst_tensor : "-", t.worst_case);
+        fflush(stdout);
+    }
+    if (total.skipped > 0)
+        tool_warn("%zu configurations that the library does not do are left out", total.skipped);
+    return r->json ? check_tally_json(&total) : check_tally_print(&total);
 }

@@ -1,0 +1,258 @@
+#include "gradcheck_factors.h"
+
+#include "gradcheck.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Each factor is an enumeration, the names of its levels, and what a level does to a case. The
+ * first level is the plain one. */
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static const char *const paths[] = {"reference", "fused"};
+
+static void set_path(check_case *c, size_t level) {
+    c->config.kernel = level == 0 ? ATTN_KERNEL_REFERENCE : ATTN_KERNEL_FUSED;
+}
+
+/* 67 and 70 lie past one tile of queries or keys, on every instruction set. */
+static const char *const lengths[] = {"self",           "self, one token", "self, tiles",
+                                      "cross, Lq = Lk", "cross, Lq < Lk",  "cross, Lq > Lk",
+                                      "cross, 3 < 70",  "cross, 70 > 3"};
+enum { ONE_TOKEN = 1 };
+
+static void set_lengths(check_case *c, size_t level) {
+    static const struct {
+        size_t len_q, len_k;
+    } sizes[] = {{5, 5}, {1, 1}, {67, 67}, {4, 4}, {3, 5}, {5, 3}, {3, 70}, {70, 3}};
+    c->cross = level > 2;
+    c->len_q = sizes[level].len_q;
+    c->len_k = sizes[level].len_k;
+}
+
+static const char *const batches[] = {"2", "1"};
+enum { ONE_SAMPLE = 1 };
+
+static void set_batch(check_case *c, size_t level) {
+    c->batch = 2 - level;
+}
+
+static const char *const heads[] = {"2", "1", "4 over 2", "3 over 1"};
+
+static void set_heads(check_case *c, size_t level) {
+    static const size_t all[] = {2, 1, 4, 3}, kv[] = {0, 0, 2, 1};
+    c->config.num_heads = all[level];
+    c->config.num_kv_heads = kv[level];
+}
+
+/* After the heads: d, and D from what H·d is. */
+static const char *const widths[] = {"H d = D", "H d > D", "H d < D", "d odd"};
+enum { ODD_WIDTH = 3 };
+
+static void set_width(check_case *c, size_t level) {
+    static const size_t d[] = {2, 4, 2, 3};
+    const size_t width = c->config.num_heads * d[level];
+    c->config.d_head = level == 0 ? 0 : d[level];
+    c->config.d_model = level == 1 ? 3 : level == 2 ? width + 1 : width;
+}
+
+static const char *const biases[] = {"all", "none", "bq and bo"};
+
+static void set_biases(check_case *c, size_t level) {
+    c->biases = (check_biases)level;
+    c->config.bias = level != NO_BIASES;
+}
+
+static const char *const blocks[] = {"one block", "apart"};
+
+static void set_block(check_case *c, size_t level) {
+    c->separate = level == 1;
+}
+
+static const char *const scales[] = {"default", "0.4", "-1.5", "0"};
+
+static void set_scale(check_case *c, size_t level) {
+    static const double values[] = {0, 0.4, -1.5, 0};
+    c->config.has_scale = level > 0;
+    c->config.scale = values[level];
+}
+
+static const char *const ropes[] = {"none", "half", "interleaved", "half, positions",
+                                    "interleaved, base"};
+
+static void set_rope(check_case *c, size_t level) {
+    c->config.rope = level == 0       ? ATTN_ROPE_NONE
+                     : level % 2 == 1 ? ATTN_ROPE_HALF
+                                      : ATTN_ROPE_INTERLEAVED;
+    if (level >= 3) {
+        c->has_rope_position = true;
+        c->rope_position = -3;
+        c->rope_key_position = 11;
+    }
+    c->config.rope_base = level == 4 ? 50 : 0;
+}
+
+static const char *const softcaps[] = {"off", "1.5"};
+
+static void set_softcap(check_case *c, size_t level) {
+    c->config.softcap = level == 0 ? 0 : 1.5;
+}
+
+/* Every shape that broadcasts to (B,H,Lq,Lk), the whole one also with -inf in it. */
+static const char *const shapes[] = {"none",
+                                     "(1,1)",
+                                     "(1,Lk)",
+                                     "(Lq,1)",
+                                     "(Lq,Lk)",
+                                     "(1,H,1,1)",
+                                     "(1,H,1,Lk)",
+                                     "(1,H,Lq,1)",
+                                     "(1,H,Lq,Lk)",
+                                     "(B,1,1,1)",
+                                     "(B,1,1,Lk)",
+                                     "(B,1,Lq,1)",
+                                     "(B,1,Lq,Lk)",
+                                     "(B,H,1,1)",
+                                     "(B,H,1,Lk)",
+                                     "(B,H,Lq,1)",
+                                     "(B,H,Lq,Lk)",
+                                     "(Lq,Lk) with -inf",
+                                     "(B,H,Lq,Lk) with -inf"};
+enum { NUM_SHAPES = 17, SQUARE_BLOCKS = NUM_SHAPES, WHOLE_BLOCKS };
+
+static const char *kept_dimensions(size_t shape) {
+    static const char *const kept[NUM_SHAPES] = {NULL,  "",   "k",   "q",   "qk",  "h",
+                                                 "hk",  "hq", "hqk", "b",   "bk",  "bq",
+                                                 "bqk", "bh", "bhk", "bhq", "bhqk"};
+    return kept[shape];
+}
+
+static void set_bias(check_case *c, size_t level) {
+    c->bias_blocks = level >= NUM_SHAPES;
+    c->bias = level == SQUARE_BLOCKS  ? "qk"
+              : level == WHOLE_BLOCKS ? "bhqk"
+                                      : kept_dimensions(level);
+}
+
+static void set_attend(check_case *c, size_t level) {
+    c->attend = kept_dimensions(level);
+}
+
+static const char *const alibis[] = {"off", "standard", "learned"};
+
+static void set_alibi(check_case *c, size_t level) {
+    c->config.alibi = level > 0;
+    c->config.alibi_learned = level == 2;
+}
+
+static const char *const switches[] = {"off", "on"};
+
+static void set_sinks(check_case *c, size_t level) {
+    c->config.sinks = level == 1;
+}
+
+static void set_dropout(check_case *c, size_t level) {
+    c->config.dropout = level == 0 ? 0 : 0.3;
+}
+
+static const char *const paddings[] = {"none", "right", "left", "a whole sample"};
+
+static void set_padding(check_case *c, size_t level) {
+    c->padding = (check_padding)level;
+}
+
+/* The offset is that of windows and ALiBi too, so it comes without a causal mask as well. */
+static const char *const alignments[] = {"bottom right", "top left", "offset 1", "offset -1"};
+enum { OFFSET_BACK = 3 };
+
+static void set_alignment(check_case *c, size_t level) {
+    c->mask.causal_align = level < 2 ? (attn_causal_align)level : ATTN_CAUSAL_OFFSET;
+    c->mask.causal_offset = level == 2 ? 1 : level == 3 ? -1 : 0;
+}
+
+static void set_causal(check_case *c, size_t level) {
+    c->mask.causal = level == 1;
+}
+
+static const char *const windows[] = {"none", "left", "right", "both sides"};
+
+static void set_window(check_case *c, size_t level) {
+    c->mask.window =
+        (attn_window){.left_on = level % 2 == 1, .right_on = level >= 2, .left = 2, .right = 1};
+}
+
+enum { LENGTHS = 1, BATCH, WIDTH = 4, ROPE = 8, PADDING = 14, CAUSAL = 16, ALIGNMENT };
+
+static const struct factor {
+    const char *name;
+    const char *const *levels;
+    size_t num_levels;
+    void (*set)(check_case *c, size_t level);
+} factors[] = {
+    {"path", paths, COUNT(paths), set_path},
+    {"lengths", lengths, COUNT(lengths), set_lengths},
+    {"samples", batches, COUNT(batches), set_batch},
+    {"heads", heads, COUNT(heads), set_heads},
+    {"width", widths, COUNT(widths), set_width},
+    {"biases", biases, COUNT(biases), set_biases},
+    {"parameters", blocks, COUNT(blocks), set_block},
+    {"scale", scales, COUNT(scales), set_scale},
+    {"rope", ropes, COUNT(ropes), set_rope},
+    {"softcap", softcaps, COUNT(softcaps), set_softcap},
+    {"bias of scores", shapes, COUNT(shapes), set_bias},
+    {"alibi", alibis, COUNT(alibis), set_alibi},
+    {"sinks", switches, COUNT(switches), set_sinks},
+    {"dropout", switches, COUNT(switches), set_dropout},
+    {"padding", paddings, COUNT(paddings), set_padding},
+    {"attend", shapes, NUM_SHAPES, set_attend},
+    {"causal", switches, COUNT(switches), set_causal},
+    {"alignment", alignments, COUNT(alignments), set_alignment},
+    {"window", windows, COUNT(windows), set_window},
+};
+enum { NUM_FACTORS = COUNT(factors) };
+
+/* f < g. What cannot be, or would leave no row with a key, so that nothing could be seen. */
+static bool goes_together(size_t f, size_t a, size_t g, size_t b) {
+    if (f == LENGTHS && a == ONE_TOKEN)
+        return !(g == PADDING && b != NO_PADDING && b != WHOLE_SAMPLE) &&
+               !(g == ALIGNMENT && b == OFFSET_BACK);
+    if (f == BATCH && a == ONE_SAMPLE && g == PADDING)
+        return b != WHOLE_SAMPLE;
+    return !(f == WIDTH && a == ODD_WIDTH && g == ROPE && b != 0);
+}
+
+const pairs_problem *check_factors(void) {
+    static pairs_problem problem;
+    problem.num_factors = NUM_FACTORS;
+    problem.allowed = goes_together;
+    for (size_t f = 0; f < NUM_FACTORS; f++)
+        problem.num_levels[f] = factors[f].num_levels;
+    return &problem;
+}
+
+const char *check_factor_name(size_t factor) {
+    return factors[factor].name;
+}
+
+const char *check_level_name(size_t factor, size_t level) {
+    return factors[factor].levels[level];
+}
+
+/* Path and lengths, then what is not plain, each by its factor and level. */
+static void name_case(check_case *c, const pairs_row *row) {
+    size_t length = 0;
+    for (size_t f = 0; f < NUM_FACTORS && length < sizeof c->name; f++)
+        if (f <= LENGTHS || row->level[f] > 0)
+            length += (size_t)snprintf(c->name + length, sizeof c->name - length, "%s%s%s%s",
+                                       f ? "; " : "", f <= LENGTHS ? "" : factors[f].name,
+                                       f <= LENGTHS ? "" : " ", factors[f].levels[row->level[f]]);
+}
+
+void check_case_of_row(check_case *c, const pairs_row *row) {
+    *c = (check_case){.config = {.max_threads = 1}};
+    for (size_t f = 0; f < NUM_FACTORS; f++) {
+        factors[f].set(c, row->level[f]);
+        c->array_seed = 31 * c->array_seed + row->level[f];
+    }
+    name_case(c, row);
+}
