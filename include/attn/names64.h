@@ -45,6 +45,8 @@
 #define attn_padding_from_lengths   attn64_padding_from_lengths
 #define attn_rope_backward          attn64_rope_backward
 #define attn_rope_forward           attn64_rope_forward
+#define attn_score_terms_backward   attn64_score_terms_backward
+#define attn_score_terms_forward    attn64_score_terms_forward
 #define attn_scores_backward        attn64_scores_backward
 #define attn_scores_forward         attn64_scores_forward
 #define attn_sdpa_backward          attn64_sdpa_backward
@@ -53,6 +55,8 @@
 #define attn_sgd_step               attn64_sgd_step
 #define attn_softmax_backward       attn64_softmax_backward
 #define attn_softmax_forward        attn64_softmax_forward
+#define attn_softmax_sinks_backward attn64_softmax_sinks_backward
+#define attn_softmax_sinks_forward  attn64_softmax_sinks_forward
 #define attn_split_heads_backward   attn64_split_heads_backward
 #define attn_split_heads_forward    attn64_split_heads_forward
 #define attn_strides_bhtd           attn64_strides_bhtd

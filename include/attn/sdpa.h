@@ -88,9 +88,10 @@ typedef struct attn_sdpa_saved {
     double scale;       /* of the forward, as the three below: the backward refuses others */
     double softcap, dropout;
     bool alibi;
-    attn_real *weights; /* reference: P (B,H,Lq,Lk) */
-    attn_real *row_max; /* fused: m (B,H,Lq), -inf for a fully masked row */
-    attn_real *row_sum; /* fused: l (B,H,Lq), 0 for a fully masked row */
+    attn_real *weights;      /* reference: P (B,H,Lq,Lk), before dropout */
+    attn_real *sink_weights; /* reference, with sinks: of the sink in each row (B,H,Lq) */
+    attn_real *row_max;      /* fused: m (B,H,Lq), -inf for a fully masked row */
+    attn_real *row_sum;      /* fused: l (B,H,Lq), 0 for a fully masked row */
 } attn_sdpa_saved;
 
 /* Gradients, overwritten; each may be NULL. Fully masked rows give 0. key and value, (B,Hkv,Lk,d),

@@ -4,14 +4,19 @@
 #ifndef ATTNI_NAMES64_INTERNAL_H
 #define ATTNI_NAMES64_INTERNAL_H
 
+#define attni_alibi_row_backward        attni64_alibi_row_backward
 #define attni_alibi_slope               attni64_alibi_slope
+#define attni_axes_overlap              attni64_axes_overlap
 #define attni_band_blocked_is_zero      attni64_band_blocked_is_zero
 #define attni_band_fill_beyond          attni64_band_fill_beyond
 #define attni_band_fill_blocked         attni64_band_fill_blocked
+#define attni_bias_backward             attni64_bias_backward
+#define attni_bias_check                attni64_bias_check
 #define attni_column_sums_add           attni64_column_sums_add
 #define attni_cross_entropy_backward    attni64_cross_entropy_backward
 #define attni_cross_entropy_check       attni64_cross_entropy_check
 #define attni_cross_entropy_forward     attni64_cross_entropy_forward
+#define attni_dbias_check               attni64_dbias_check
 #define attni_dropout_check             attni64_dropout_check
 #define attni_dropout_row               attni64_dropout_row
 #define attni_fused_backward            attni64_fused_backward
@@ -38,9 +43,13 @@
 #define attni_reference_forward         attni64_reference_forward
 #define attni_rope_check                attni64_rope_check
 #define attni_rope_rotate               attni64_rope_rotate
+#define attni_score_terms_row_forward   attni64_score_terms_row_forward
 #define attni_scores_band_backward      attni64_scores_band_backward
 #define attni_scores_band_forward       attni64_scores_band_forward
 #define attni_shape_check               attni64_shape_check
+#define attni_softcap                   attni64_softcap
+#define attni_softcap_check             attni64_softcap_check
+#define attni_softcap_row_backward      attni64_softcap_row_backward
 #define attni_softmax_row_backward      attni64_softmax_row_backward
 #define attni_softmax_row_forward       attni64_softmax_row_forward
 #define attni_tensor_check              attni64_tensor_check

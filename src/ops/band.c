@@ -3,7 +3,7 @@
 void attni_band_fill_blocked(const attni_band *band, real *x, size_t stride, real value) {
     const attni_mask *mask = band->mask;
     const uint8_t *padding = mask->padding ? mask->padding + band->b * mask->padding_stride : NULL;
-    const attn_broadcast *s = &mask->attend_strides;
+    const attn_broadcast *s = &mask->attend_strides, *t = &mask->bias_strides;
     for (size_t i = 0; i < band->rows; i++) {
         real *row = x + i * stride;
         size_t query = band->begin + i, end = mask_key_end(mask, query, band->keys);
@@ -13,10 +13,14 @@ void attni_band_fill_blocked(const attni_band *band, real *x, size_t stride, rea
         for (size_t j = begin; padding && j < end; j++)
             row[j] = padding[j] ? value : row[j];
         if (mask->attend) {
-            const uint8_t *attend =
-                mask->attend + band->b * s->batch + band->h * s->head + query * s->query;
+            const uint8_t *attend = mask->attend + broadcast_row(s, band->b, band->h, query);
             for (size_t j = begin; j < end; j++)
                 row[j] = attend[j * s->key] ? row[j] : value;
+        }
+        if (mask->bias) {
+            const real *bias = mask->bias + broadcast_row(t, band->b, band->h, query);
+            for (size_t j = begin; j < end; j++)
+                row[j] = bias[j * t->key] == (real)-INFINITY ? value : row[j];
         }
         for (size_t j = end; j < band->keys; j++)
             row[j] = value;

@@ -34,9 +34,40 @@ attn_status attni_dropout_check(const char *function, const attn_shape *shape);
 /* The standard slope of head h of num_heads. */
 real attni_alibi_slope(size_t h, size_t num_heads);
 
-/* One row of softmax.h's pair; in place if p == s, ds == dp. */
-void attni_softmax_row_forward(real *p, real *lse, const real *s, size_t n);
-void attni_softmax_row_backward(real *ds, const real *dp, const real *p, size_t n);
+/* What score_terms.h does to the scores of one head. */
+typedef struct attni_head_terms {
+    real softcap;     /* 0 = off */
+    const real *bias; /* of pair (i, j) at i·bias_query + j·bias_key; NULL = none */
+    size_t bias_query, bias_key;
+    bool alibi;
+    real slope;
+    double place; /* of query 0 among the keys */
+} attni_head_terms;
+
+/* The scores s of query i and its first n keys; in place if u == s. */
+void attni_score_terms_row_forward(real *u, const real *s, const attni_head_terms *terms, size_t i,
+                                   size_t n);
+/* ds = du · (1 - tanh²(s / c)); in place if ds == du or ds == s. */
+void attni_softcap_row_backward(real *ds, const real *du, const real *s, real c, size_t n);
+/* A row's share of dslope. */
+double attni_alibi_row_backward(const real *du, const attni_head_terms *terms, size_t i, size_t n);
+/* dbias, through its strides, from du (B,H,Lq,Lk), which is not read where mask blocks, unless mask
+ * is NULL. */
+void attni_bias_backward(real *dbias, const attn_broadcast *strides, const real *du,
+                         const attni_mask *mask, const attn_shape *shape, size_t max_threads);
+
+attn_status attni_softcap_check(const char *function, double softcap);
+real attni_softcap(double softcap); /* of a checked one: what to divide by */
+attn_status attni_bias_check(const char *function, const real *bias, const attn_broadcast *strides,
+                             const attn_shape *shape);
+attn_status attni_dbias_check(const char *function, const attn_broadcast *strides,
+                              const attn_shape *shape);
+
+/* One row of softmax.h's pairs; in place if p == s, ds == dp. lse may be NULL, and sink, when there
+ * is no *sink_weight. The backward returns sum(dp ∘ p), which the sink's gradient needs. */
+void attni_softmax_row_forward(real *p, real *lse, real *sink_weight, const real *s,
+                               const real *sink, size_t n);
+double attni_softmax_row_backward(real *ds, const real *dp, const real *p, size_t n);
 
 /* o = p v; p is 0 where blocked */
 void attni_values_band_forward(attni_matrix o, attni_operand p, attni_operand v,

@@ -11,6 +11,8 @@
 
 #include <attn/scores.h>
 
+#include <math.h>
+
 typedef struct attni_mask {
     const uint8_t *padding; /* or NULL */
     size_t padding_stride;
@@ -18,7 +20,9 @@ typedef struct attni_mask {
     attn_broadcast attend_strides;
     bool causal;
     attn_window window;
-    int64_t offset; /* query i stands at key i + offset */
+    int64_t offset;   /* query i stands at key i + offset */
+    const real *bias; /* of the scores, or NULL: -inf in it blocks */
+    attn_broadcast bias_strides;
 } attni_mask;
 
 /* Heads of keys and values, and the number of query heads that share one. */
@@ -41,7 +45,7 @@ bool attni_places_wrap(const attn_broadcast *strides, const attn_shape *shape, s
 /* Whether no pair of this call can be blocked. */
 static inline bool mask_is_empty(const attni_mask *mask) {
     return !mask->padding && !mask->attend && !mask->causal && !mask->window.left_on &&
-           !mask->window.right_on;
+           !mask->window.right_on && !mask->bias;
 }
 
 /* i + offset + ahead - back, held within 0 .. len. Nothing wraps: offset, ahead and back may be
@@ -68,17 +72,22 @@ static inline size_t mask_key_begin(const attni_mask *mask, size_t i, size_t len
     return mask->window.left_on ? mask_place(i, mask->offset, 0, mask->window.left, len_k) : 0;
 }
 
+/* Pair (b, h, query, 0) of an array that broadcasts. */
+static inline size_t broadcast_row(const attn_broadcast *s, size_t b, size_t h, size_t query) {
+    return b * s->batch + h * s->head + query * s->query;
+}
+
 static inline bool mask_allows(const attni_mask *mask, size_t b, size_t h, size_t i, size_t j,
                                size_t len_k) {
     if (j >= mask_key_end(mask, i, len_k) || j < mask_key_begin(mask, i, len_k))
         return false;
     if (mask->padding && mask->padding[b * mask->padding_stride + j])
         return false;
-    if (mask->attend) {
-        const attn_broadcast *s = &mask->attend_strides;
-        return mask->attend[b * s->batch + h * s->head + i * s->query + j * s->key] != 0;
-    }
-    return true;
+    const attn_broadcast *s = &mask->attend_strides;
+    if (mask->attend && mask->attend[broadcast_row(s, b, h, i) + j * s->key] == 0)
+        return false;
+    s = &mask->bias_strides;
+    return !mask->bias || mask->bias[broadcast_row(s, b, h, i) + j * s->key] != (real)-INFINITY;
 }
 
 #endif

@@ -29,20 +29,13 @@ static attn_shape key_value_shape(const attn_shape *shape) {
 /* What is done to scores and weights. NaN fails every comparison. */
 static attn_status check_terms(const attni_sdpa *call, const attn_sdpa_config *config,
                                const attn_sdpa_input *input) {
-    const attn_broadcast *s = &input->bias_strides;
     if (!isfinite((real)call->scale))
         return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: scale %g is not finite", call->scale);
-    if (!(config->softcap >= 0) || !isfinite((real)config->softcap))
-        return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: softcap %g is not finite and >= 0",
-                          config->softcap);
+    ATTNI_TRY(attni_softcap_check("attn_sdpa", config->softcap));
     if (!(config->dropout >= 0 && config->dropout < 1))
         return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: dropout %g is not in [0, 1)",
                           config->dropout);
-    if (input->bias && attni_places_wrap(s, &input->shape, sizeof(real)))
-        return attni_fail(ATTN_ERROR_OVERFLOW,
-                          "attn_sdpa: bias_strides (%zu, %zu, %zu, %zu): the last element's place "
-                          "wraps",
-                          s->batch, s->head, s->query, s->key);
+    ATTNI_TRY(attni_bias_check("attn_sdpa", input->bias, &input->bias_strides, &input->shape));
     return config->dropout > 0 ? attni_dropout_check("attn_sdpa", &input->shape) : ATTN_OK;
 }
 
@@ -64,12 +57,14 @@ static attn_status resolve(attni_sdpa *call, const attn_sdpa_config *config,
     call->shape.num_kv_heads = shared.num_heads;
     call->scale = config->has_scale ? config->scale : attn_default_scale(shape->d_head);
     call->threads = threads_resolve(config->max_threads);
-    /* A cap below the smallest normal number makes every score 0, as this one does, but divides. */
-    call->softcap = config->softcap > 0 ? fmax(config->softcap, REAL_MIN) : 0;
+    call->softcap = (double)attni_softcap(config->softcap);
     call->alibi = config->alibi;
     call->dropout = training ? config->dropout : 0;
     ATTNI_TRY(check_terms(call, config, input));
-    return attni_mask_resolve(&call->mask, &input->mask, shape);
+    ATTNI_TRY(attni_mask_resolve(&call->mask, &input->mask, shape));
+    call->mask.bias = input->bias;
+    call->mask.bias_strides = input->bias_strides;
+    return ATTN_OK;
 }
 
 /* What a call asks for that the fused path cannot do; NULL = nothing. */
@@ -82,13 +77,6 @@ static const char *fused_lacks(const attni_sdpa *call) {
            : call->input->sinks                                    ? "sinks"
            : call->dropout > 0                                     ? "dropout"
                                                                    : NULL;
-}
-
-static const char *reference_lacks(const attni_sdpa *call) {
-    return call->softcap > 0 || call->alibi || call->input->bias || call->input->sinks ||
-                   call->dropout > 0
-               ? "softcap, bias, ALiBi, sinks and dropout"
-               : NULL;
 }
 
 /* The path taken, *kernel, for the one that is asked for. */
@@ -108,9 +96,6 @@ static attn_status choose_kernel(attn_kernel *kernel, attn_kernel wanted, const 
         return attni_fail(
             ATTN_ERROR_UNSUPPORTED,
             "attn_sdpa: the fused kernel has no %s yet; kernel auto or reference does", lacks);
-    if (*kernel == ATTN_KERNEL_REFERENCE && reference_lacks(call))
-        return attni_fail(ATTN_ERROR_UNSUPPORTED, "attn_sdpa: the reference has no %s yet",
-                          reference_lacks(call));
     return ATTN_OK;
 }
 
@@ -156,12 +141,34 @@ attn_status attn_sdpa_forward(const attn_sdpa_config *config, const attn_sdpa_in
 static attn_status check_distinct(const attn_sdpa_grads *grads, const attn_shape *s) {
     const bool has_q = s->batch * s->num_heads * s->len_q > 0;
     const bool has_k = s->batch * s->num_heads * s->len_k > 0;
-    const real *dq = has_q ? grads->query : NULL, *dk = has_k ? grads->key : NULL;
-    const real *dv = has_k ? grads->value : NULL;
-    if ((dq && (dq == dk || dq == dv)) || (dk && dk == dv))
-        return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa_backward: grads: query, key and value "
-                                               "must be different arrays");
+    const real *arrays[] = {has_q ? grads->query : NULL,
+                            has_k ? grads->key : NULL,
+                            has_k ? grads->value : NULL,
+                            has_q && has_k ? grads->bias : NULL,
+                            s->num_heads ? grads->alibi_slopes : NULL,
+                            s->num_heads ? grads->sinks : NULL};
+    for (size_t n = 1; n < sizeof arrays / sizeof *arrays; n++)
+        for (size_t m = 0; m < n; m++)
+            if (arrays[n] && arrays[n] == arrays[m])
+                return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa_backward: grads: query, key, "
+                                                       "value and the others must be different "
+                                                       "arrays");
     return ATTN_OK;
+}
+
+/* The gradient of what is not there would be left unwritten. */
+static attn_status check_term_grads(const attni_sdpa *call, const attn_sdpa_grads *grads) {
+    const attn_sdpa_input *in = call->input;
+    const char *absent = grads->bias && !in->bias              ? "bias"
+                         : grads->sinks && !in->sinks          ? "sinks"
+                         : grads->alibi_slopes && !call->alibi ? "alibi_slopes"
+                                                               : NULL;
+    if (absent)
+        return attni_fail(ATTN_ERROR_ARGUMENT,
+                          "attn_sdpa_backward: grads.%s is given, but the forward had none",
+                          absent);
+    return grads->bias ? attni_dbias_check("attn_sdpa_backward", &in->bias_strides, &call->shape)
+                       : ATTN_OK;
 }
 
 /* Whether `saved` holds what its path needs. */
@@ -171,7 +178,8 @@ static attn_status check_saved(const attn_sdpa_config *config, const attn_sdpa_s
     bool has_rows = s->batch > 0 && s->num_heads > 0 && s->len_q > 0;
     bool complete = measuring || !has_rows;
     if (saved->kernel == ATTN_KERNEL_REFERENCE)
-        complete = complete || saved->weights || s->len_k == 0;
+        complete = complete || ((saved->weights || s->len_k == 0) &&
+                                (saved->sink_weights || !saved->input.sinks));
     else if (saved->kernel == ATTN_KERNEL_FUSED)
         complete = complete || (saved->row_max && saved->row_sum && saved->output.context);
     else
@@ -220,6 +228,7 @@ attn_status attn_sdpa_backward(const attn_sdpa_config *config, const attn_sdpa_s
         return attni_fail(ATTN_ERROR_ARGUMENT,
                           "attn_sdpa_backward: saved comes from the fused kernel, which has no %s",
                           fused_lacks(&call));
+    ATTNI_TRY(check_term_grads(&call, grads));
     if (!arena->measuring)
         ATTNI_TRY(check_distinct(grads, shape));
     ATTNI_TRY(attni_tensor_check(
@@ -259,7 +268,17 @@ attn_status attn_sdpa_memory(const attn_sdpa_config *config, const attn_sdpa_inp
     real any;
     attn_strides strides_q = attn_strides_bhtd(s->len_q, s->num_heads, s->d_head);
     attn_strides strides_k = attn_strides_bhtd(s->len_k, shape_kv_heads(s), s->d_head);
-    attn_sdpa_grads grads = {&any, &any, &any, strides_q, strides_k, strides_k};
+    const bool has_dbias =
+        input->bias && attni_dbias_check("attn_sdpa_memory", &input->bias_strides, s) == ATTN_OK;
+    attn_sdpa_grads grads = {.query = &any,
+                             .key = &any,
+                             .value = &any,
+                             .query_strides = strides_q,
+                             .key_strides = strides_k,
+                             .value_strides = strides_k,
+                             .bias = has_dbias ? &any : NULL,
+                             .alibi_slopes = config->alibi ? &any : NULL,
+                             .sinks = input->sinks ? &any : NULL};
     ATTNI_TRY(attn_sdpa_backward(config, &saved, &any, &strides_q, &grads, &training));
     *memory = (attn_memory){
         .saved = kept, .training = training.high_water, .inference = inference.high_water};

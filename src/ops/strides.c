@@ -15,28 +15,32 @@ attn_strides attn_strides_bhtd(size_t len, size_t num_heads, size_t d_head) {
         .batch = num_heads * len * d_head, .head = len * d_head, .token = d_head, .element = 1};
 }
 
-/* Whether two elements of a tensor share a place: not if each axis, from the shortest stride to the
- * longest, steps over all that lies below it. */
-static bool overlaps(const attni_tensor *t, const attn_shape *shape) {
-    struct axis {
-        size_t size, stride;
-    } axes[3] = {{t->len, t->strides.token},
-                 {shape->num_heads, t->strides.head},
-                 {shape->batch, t->strides.batch}};
-    for (size_t pass = 0; pass < 2; pass++)
-        for (size_t n = 0; n < 2; n++)
+/* No two elements share a place if each axis, from the shortest stride to the longest, steps over
+ * all that lies below it. */
+bool attni_axes_overlap(attni_axis *axes, size_t count, size_t extent) {
+    for (size_t n = 0; n < count; n++)
+        if (axes[n].size == 0)
+            return false;
+    for (size_t pass = 1; pass < count; pass++)
+        for (size_t n = 0; n + 1 < count; n++)
             if (axes[n].stride > axes[n + 1].stride) {
-                struct axis longer = axes[n];
+                attni_axis longer = axes[n];
                 axes[n] = axes[n + 1];
                 axes[n + 1] = longer;
             }
-    size_t extent = shape->d_head;
-    for (size_t n = 0; n < 3; n++) {
+    for (size_t n = 0; n < count; n++) {
         if (axes[n].size > 1 && axes[n].stride < extent)
             return true;
         extent += (axes[n].size - 1) * axes[n].stride;
     }
     return false;
+}
+
+static bool overlaps(const attni_tensor *t, const attn_shape *shape) {
+    return attni_axes_overlap((attni_axis[]){{t->len, t->strides.token},
+                                             {shape->num_heads, t->strides.head},
+                                             {shape->batch, t->strides.batch}},
+                              3, shape->d_head);
 }
 
 attn_status attni_tensor_check(const char *function, const attni_tensor *t, const attn_shape *shape,

@@ -17,6 +17,15 @@ typedef struct attni_tensor {
     bool written; /* its elements must not overlap */
 } attni_tensor;
 
+/* One dimension of an array. */
+typedef struct attni_axis {
+    size_t size, stride;
+} attni_axis;
+
+/* Whether elements of `extent` numbers share a place. Sorts the axes. The last place does not wrap.
+ */
+bool attni_axes_overlap(attni_axis *axes, size_t count, size_t extent);
+
 /* B, H and d come from the shape, whose product with len must not wrap. `function` begins the
  * messages. */
 attn_status attni_tensor_check(const char *function, const attni_tensor *tensor,
