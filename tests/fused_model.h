@@ -14,12 +14,19 @@
 
 typedef long double wide;
 
+/* What may be done to scores and weights; zeroed = nothing. */
+typedef struct fused_terms {
+    double dropout;
+    uint64_t seed;
+} fused_terms;
+
 /* Tensors of one call, contiguous (B,H,L,d). */
 typedef struct fused_case {
     attn_shape shape;
     attn_mask mask;
     double scale;
     attn_real *query, *key, *value, *dcontext;
+    fused_terms terms;
 } fused_case;
 
 typedef struct fused_results {
@@ -103,6 +110,17 @@ static inline wide model_weights(wide *weights, const fused_case *c, const attni
     return sum == 0 ? -INFINITY : top + logl(sum);
 }
 
+/* What dropout makes of weight (b, h, i, j): 0 or 1/(1-p). */
+static inline wide model_dropout(const fused_terms *terms, size_t b, size_t h, size_t i, size_t j) {
+    if (terms->dropout == 0)
+        return 1;
+    const uint32_t counter[4] = {(uint32_t)(j / 4), (uint32_t)i, (uint32_t)h, (uint32_t)b};
+    uint32_t words[4];
+    attn_philox4x32(words, counter, terms->seed);
+    return (wide)words[j % 4] >= (wide)terms->dropout * 0x1p32L ? 1 / (1 - (wide)terms->dropout)
+                                                                : 0;
+}
+
 /* All results of a case. */
 static inline void model_run(fused_results *r, const fused_case *c, bool narrow) {
     const attn_shape *s = &c->shape;
@@ -110,6 +128,7 @@ static inline void model_run(fused_results *r, const fused_case *c, bool narrow)
     attni_mask mask;
     test_ok(attni_mask_resolve(&mask, &c->mask, s));
     wide *weights = calloc(s->len_k + 1, sizeof *weights);
+    wide *keep = calloc(s->len_k + 1, sizeof *keep);
     wide *row = calloc(d, sizeof *row), *drow = calloc(d, sizeof *drow);
     wide *dkey = calloc(s->len_k * d + 1, sizeof *dkey);
     wide *dvalue = calloc(s->len_k * d + 1, sizeof *dvalue);
@@ -125,9 +144,12 @@ static inline void model_run(fused_results *r, const fused_case *c, bool narrow)
                 (attn_real)model_weights(weights, c, &mask, b, h, i, narrow);
             for (size_t e = 0; e < d; e++)
                 row[e] = drow[e] = 0;
-            for (size_t j = 0; j < s->len_k; j++)
+            for (size_t j = 0; j < s->len_k; j++) {
+                keep[j] = model_round(model_dropout(&c->terms, b, h, i, j), narrow);
+                const wide weight = model_round(weights[j] * keep[j], narrow);
                 for (size_t e = 0; e < d && mask_allows(&mask, b, h, i, j, s->len_k); e++)
-                    row[e] = model_round(row[e] + weights[j] * (wide)value[j * d + e], narrow);
+                    row[e] = model_round(row[e] + weight * (wide)value[j * d + e], narrow);
+            }
             wide delta = 0;
             for (size_t e = 0; e < d; e++) {
                 r->context[at + e] = (attn_real)row[e];
@@ -136,7 +158,9 @@ static inline void model_run(fused_results *r, const fused_case *c, bool narrow)
             for (size_t j = 0; j < s->len_k; j++) {
                 if (!mask_allows(&mask, b, h, i, j, s->len_k))
                     continue;
-                const wide dweight = model_dot(dcontext, value + j * d, d, narrow);
+                const wide kept = model_round(weights[j] * keep[j], narrow);
+                const wide dweight =
+                    model_round(keep[j] * model_dot(dcontext, value + j * d, d, narrow), narrow);
                 const wide dscore =
                     model_round(weights[j] * model_round(dweight - delta, narrow), narrow) *
                     (wide)(attn_real)c->scale;
@@ -149,7 +173,7 @@ static inline void model_run(fused_results *r, const fused_case *c, bool narrow)
                     dkey[j * d + e] =
                         model_round(dkey[j * d + e] + dscore * (wide)query[e], narrow);
                     dvalue[j * d + e] =
-                        model_round(dvalue[j * d + e] + weights[j] * (wide)dcontext[e], narrow);
+                        model_round(dvalue[j * d + e] + kept * (wide)dcontext[e], narrow);
                 }
             }
             for (size_t e = 0; e < d; e++)
@@ -161,6 +185,7 @@ static inline void model_run(fused_results *r, const fused_case *c, bool narrow)
         }
     }
     free(weights);
+    free(keep);
     free(row);
     free(drow);
     free(dkey);
@@ -244,10 +269,15 @@ static inline void fused_run_some(fused_results *r, const fused_case *c, fused_l
                                    .query_strides = q.strides,
                                    .key_strides = k.strides,
                                    .value_strides = v.strides,
-                                   .mask = c->mask};
+                                   .mask = c->mask,
+                                   .dropout_seed = c->terms.seed};
     const attn_sdpa_output output = {
         .context = out.at, .context_strides = out.strides, .lse = r->lse};
-    attni_sdpa call = {.input = &input, .shape = *s, .scale = c->scale, .threads = threads};
+    attni_sdpa call = {.input = &input,
+                       .shape = *s,
+                       .scale = c->scale,
+                       .threads = threads,
+                       .dropout = c->terms.dropout};
     test_ok(attni_mask_resolve(&call.mask, &c->mask, s));
 
     attn_sdpa_saved saved = {.input = input, .output = output};

@@ -16,5 +16,6 @@ size_t KERNEL(fused_backward_scratch)(size_t d_head);
 size_t KERNEL(fused_queries_per_pass)(size_t d_head);
 void KERNEL(gemm)(const attni_product *product);
 double KERNEL(fma_chains)(real *sum, size_t rounds);
+void KERNEL(philox)(uint32_t *words, const uint32_t counter[4], uint64_t seed, size_t n);
 
 #endif

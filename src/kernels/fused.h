@@ -31,10 +31,10 @@ typedef struct attni_rows_out {
     size_t stride;
 } attni_rows_out;
 
-/* Weight (i, j) is kept iff word j mod 4 of Philox(seed, (j / 4, i, head, sample)) >= threshold. */
+/* Weight (i, j) is dropped iff word j mod 4 of Philox(seed, (j / 4, i, head, sample)) <= last. */
 typedef struct attni_fused_dropout {
     bool on;
-    uint32_t threshold; /* p·2³² */
+    uint32_t last; /* the last number below p·2³² */
     uint32_t head, sample;
     uint64_t seed;
     real factor; /* 1 / (1 - p) */

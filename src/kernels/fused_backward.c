@@ -1,4 +1,5 @@
 #include "kernels/bodies.h"
+#include "kernels/fused_dropout.h"
 #include "kernels/fused_tile.h"
 
 /* A pass over the keys on behalf of a few query tiles. Everything lies in the caller's scratch. */
@@ -61,7 +62,8 @@ static void pass_delta(const pass *p, real *delta, size_t vectors, const real *d
     }
 }
 
-/* m, with 0 for the -inf of a row that sees no key, and 1/l, with 0 for it. */
+/* m, with 0 for the -inf of a row that sees no key, and 1/l, with 0 for it; with dropout
+ * 1/(l·(1-p)). */
 static void pass_statistics(const pass *p, size_t n, size_t query, size_t num_queries) {
     const attni_fused_head *head = p->head;
     for (size_t i = 0; i < QUERY_TILE; i++) {
@@ -69,7 +71,7 @@ static void pass_statistics(const pass *p, size_t n, size_t query, size_t num_qu
         const real max = i < num_queries ? head->row_max[query + i] : 0;
         const real sum = i < num_queries ? head->row_sum[query + i] : 0;
         p->base[at] = max == -(real)INFINITY ? 0 : max;
-        p->inverse[at] = sum == 0 ? 0 : 1 / sum;
+        p->inverse[at] = sum == 0 ? 0 : dropout_factor(head) / sum;
     }
 }
 
@@ -91,7 +93,7 @@ static void pass_open(pass *p, size_t n, size_t query, size_t num_queries) {
     const bool dfinite = pack_rows(p->dcontext_rows + part, &drows, num_queries, d, 1, inverse);
 
     real *context_columns = p->dquery + part; /* free until the first tile */
-    pack_columns(context_columns, &context, num_queries, d, 1, NULL);
+    pack_columns(context_columns, &context, num_queries, d, 1 / dropout_factor(head), NULL);
     pass_delta(p, p->delta + n * QUERY_TILE, (num_queries + VLEN - 1) / VLEN,
                p->dcontext_columns + part, context_columns);
     memset(p->dquery + part, 0, num_queries * p->width * sizeof(real));
@@ -239,6 +241,9 @@ static void pass_tile(const pass *p, size_t n, size_t query, size_t num_queries,
     tile_scores(p->dscores, &t, &p->values, p->dcontext_columns + part, d);
     tile_mask(p->weights, &t, p->head);
     tile_gradient(p, &t, n);
+    if (p->head->dropout.on)
+        tile_drop_backward(&t, &p->head->dropout, p->weights, p->dscores,
+                           p->delta + n * QUERY_TILE);
     if (p->grads->dvalue.at)
         tile_into_keys(p, &t, p->dvalue, p->weights, p->dcontext_rows + part);
     if (p->grads->dkey.at)

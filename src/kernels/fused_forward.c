@@ -1,4 +1,5 @@
 #include "kernels/bodies.h"
+#include "kernels/fused_dropout.h"
 #include "kernels/fused_tile.h"
 
 /* A pass over the keys on behalf of a few query tiles. Everything lies in the caller's scratch. */
@@ -166,6 +167,8 @@ static void pass_tile(const pass *p, size_t n, size_t query, size_t num_queries,
     tile_scores(p->scores, &t, &p->keys, p->query + part, p->head->d_head);
     tile_mask(p->scores, &t, p->head);
     tile_softmax(p, &t, p->max + n * QUERY_TILE, p->sum + n * QUERY_TILE);
+    if (p->head->dropout.on)
+        tile_drop(&t, &p->head->dropout, p->scores);
     tile_context(p, &t, p->context + part);
     if (p->num_bad_values > 0)
         add_bad_values(p, &t, p->context + part);
@@ -191,7 +194,8 @@ static void pass_close(const pass *p, size_t n, size_t query, size_t num_queries
     const real *max = p->max + n * QUERY_TILE, *sum = p->sum + n * QUERY_TILE;
     for (size_t i = 0; i < num_queries; i += VLEN) {
         const vreal l = vload(sum + i);
-        const vreal inverse = vselect(vequal(l, vzero()), vzero(), vsplat(1) / l);
+        const vreal inverse =
+            vselect(vequal(l, vzero()), vzero(), vsplat(dropout_factor(head)) / l);
         for (size_t c = 0; c < d; c += VLEN) {
             vreal block[VLEN];
             for (size_t k = 0; k < VLEN; k++)

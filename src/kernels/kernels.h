@@ -33,6 +33,9 @@ typedef struct attni_kernels {
      * leaves a value that depends on all of it, returns the floating-point operations done. */
     double (*fma_chains)(real *sum, size_t rounds);
 
+    /* words (n,4): attn_philox4x32 of the counters (c0, c1 + i, c2, c3). */
+    void (*philox)(uint32_t *words, const uint32_t counter[4], uint64_t seed, size_t n);
+
     /* O, m and l of the queries in the range. scratch: fused_forward_scratch(d) reals, 64-byte
      * aligned. */
     void (*fused_forward)(const attni_fused_head *head, attni_range queries, real *scratch);

@@ -248,6 +248,41 @@ VINLINE vreal vlookup(vreal table, vuint index) {
 }
 #endif
 
+/* Lanes of 64 bits, for whole numbers: half as many as in float. */
+typedef uint64_t vwide __attribute__((vector_size(VBYTES)));
+enum { VWIDE_LEN = VBYTES / 8 };
+
+VINLINE vwide vwide_splat(uint64_t x) {
+    return x - (vwide){0};
+}
+
+/* The whole product of the low halves; the high ones may hold anything. */
+VINLINE vwide vwide_multiply(vwide a, vwide b) {
+#if VBYTES == 64
+    return (vwide)_mm512_mul_epu32((__m512i)a, (__m512i)b);
+#elif VBYTES == 32
+    return (vwide)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+#elif defined(__SSE2__)
+    return (vwide)_mm_mul_epu32((__m128i)a, (__m128i)b);
+#else
+    const vwide low = vwide_splat(UINT32_MAX);
+    return (a & low) * (b & low);
+#endif
+}
+
+/* Where a > b, as numbers without sign below 2^32. */
+VINLINE vmask vabove(vuint a, vuint b) {
+#if VBYTES == 64 && defined(ATTN_DOUBLE)
+    return _mm512_cmpgt_epi64_mask((__m512i)a, (__m512i)b);
+#elif VBYTES == 64
+    return _mm512_cmpgt_epu32_mask((__m512i)a, (__m512i)b);
+#elif defined(ATTN_DOUBLE)
+    return (vint)a > (vint)b;
+#else
+    return a > b;
+#endif
+}
+
 /* Lane numbers 0, 1, 2, ... */
 VINLINE vreal vlane(void) {
     vreal v;

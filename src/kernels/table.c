@@ -15,6 +15,7 @@ const attni_kernels KERNEL(kernels) = {
     .exp = KERNEL(exp),
     .gemm = KERNEL(gemm),
     .fma_chains = KERNEL(fma_chains),
+    .philox = KERNEL(philox),
     .fused_forward = KERNEL(fused_forward),
     .fused_forward_scratch = KERNEL(fused_forward_scratch),
     .fused_backward = KERNEL(fused_backward),

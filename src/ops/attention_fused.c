@@ -73,6 +73,18 @@ static int64_t offset_within(int64_t offset, size_t len_q, size_t len_k) {
     return offset < low ? low : offset > high ? high : offset;
 }
 
+/* A probability in (0, 1) leaves at least one word below p·2³², and at most all. */
+static attni_fused_dropout dropout_of(const attni_sdpa *call, size_t b, size_t h) {
+    if (!(call->dropout > 0))
+        return (attni_fused_dropout){0};
+    return (attni_fused_dropout){.on = true,
+                                 .last = (uint32_t)(ceil(call->dropout * 0x1p32) - 1),
+                                 .head = (uint32_t)h,
+                                 .sample = (uint32_t)b,
+                                 .seed = call->input->dropout_seed,
+                                 .factor = (real)(1 / (1 - call->dropout))};
+}
+
 static attni_fused_head head_of(const job *j, size_t b, size_t h) {
     const attni_sdpa *call = j->call;
     const attn_shape *shape = &call->shape;
@@ -95,6 +107,7 @@ static attni_fused_head head_of(const job *j, size_t b, size_t h) {
         .attend_key = mask->attend_strides.key,
         .causal = mask->causal,
         .offset = offset_within(mask->offset, shape->len_q, shape->len_k),
+        .dropout = dropout_of(call, b, h),
         .context = rows_out(j->output->context, &j->output->context_strides, b, h),
         .row_max = j->row_max ? j->row_max + first : NULL,
         .row_sum = j->row_sum ? j->row_sum + first : NULL,

@@ -75,7 +75,6 @@ static const char *fused_lacks(const attni_sdpa *call) {
            : call->input->bias                                     ? "bias"
            : call->alibi                                           ? "ALiBi"
            : call->input->sinks                                    ? "sinks"
-           : call->dropout > 0                                     ? "dropout"
                                                                    : NULL;
 }
 
