@@ -14,8 +14,7 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 /* Runs a problem and holds every result against the loops. `what` tells which problem it is. */
 static void check_problem(const char *what, const attn_sdpa_config *config, problem *p) {
     const attn_shape *s = &p->shape;
-    double scale = config->has_scale ? config->scale : attn_default_scale(s->d_head);
-    oracle want = oracle_run(&p->in, scale, p->d_o.data, p->d_o.strides);
+    oracle want = oracle_run(config, &p->in, p->d_o.data, p->d_o.strides);
     problem_run(config, p);
     const struct {
         const char *name;
@@ -438,7 +437,7 @@ START_TEST(weights_on_request) {
     for (size_t m = 0; m < PLANS; m++) {
         problem p = problem_make((attn_shape){2, 2, 131, 9, 3}, BTHD_GAPS, &problem_plans[m], m);
         const size_t pairs = 2 * 2 * 131 * 9;
-        oracle want = oracle_run(&p.in, attn_default_scale(3), p.d_o.data, p.d_o.strides);
+        oracle want = oracle_run(&(attn_sdpa_config){0}, &p.in, p.d_o.data, p.d_o.strides);
         attn_real *weights = test_poison(pairs);
         p.out.weights = weights;
         const attn_sdpa_config config = {.max_threads = 2};
