@@ -22,7 +22,7 @@ typedef struct eval_case {
     const attn_tensor *wq, *wk, *wv, *wo; /* all, or none: core only */
     const attn_tensor *bq, *bk, *bv, *bo;
     const attn_tensor *padding_mask, *attend_mask, *attn_bias, *sinks, *grad_output;
-    attn_broadcast attend_strides;
+    attn_broadcast attend_strides, bias_strides;
     bool causal, causal_auto, has_scale, alibi, weights;
     int64_t causal_offset, window_left, window_right; /* windows: -1 = no limit */
     double scale, softcap;

@@ -289,7 +289,6 @@ static int read_broadcast(const eval_case *c, const attn_tensor *tensor, attn_br
 
 static int read_masks(eval_case *c) {
     const attn_tensor *padding = c->padding_mask, *attend = c->attend_mask, *bias = c->attn_bias;
-    attn_broadcast ignored;
     if (padding && !is_mask(padding))
         return refuse(c, "tensor 'padding_mask' has dtype %s, expected U8 or BOOL",
                       attn_dtype_name(padding->dtype));
@@ -304,7 +303,7 @@ static int read_masks(eval_case *c) {
         return TOOL_FAILED;
     if (bias && expect_shape(c, bias, bias->rank, bias->dims) != TOOL_OK) /* its precision */
         return TOOL_FAILED;
-    return bias ? read_broadcast(c, bias, &ignored) : TOOL_OK;
+    return bias ? read_broadcast(c, bias, &c->bias_strides) : TOOL_OK;
 }
 
 static void find_tensors(eval_case *c) {
@@ -333,16 +332,6 @@ static void find_tensors(eval_case *c) {
         *names[i].tensor = attn_safetensors_find(&c->file, names[i].name);
 }
 
-/* Valid cases that this version cannot compute yet. */
-static int check_features(const eval_case *c) {
-    const char *feature = c->softcap > 0 ? "softcap"
-                          : c->alibi     ? "ALiBi (alibi)"
-                          : c->attn_bias ? "additive biases (attn_bias)"
-                          : c->sinks     ? "attention sinks (sinks)"
-                                         : NULL;
-    return feature ? refuse(c, "needs %s: not in this version yet", feature) : TOOL_OK;
-}
-
 int eval_case_read(eval_case *c, const char *path) {
     *c = (eval_case){.path = path};
     if (attn_safetensors_open(&c->file, path) != ATTN_OK)
@@ -357,7 +346,7 @@ int eval_case_read(eval_case *c, const char *path) {
         status = read_widths(c);
     if (status == TOOL_OK)
         status = read_masks(c);
-    return status == TOOL_OK ? check_features(c) : status;
+    return status;
 }
 
 void eval_case_free(eval_case *c) {

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-enum { RESULTS_MAX = 15 };
+enum { RESULTS_MAX = 16 };
 
 /* The tensors of a result, each in memory of its own. */
 typedef struct result {
@@ -89,9 +89,9 @@ static attn_mask mask_of(const eval_case *c) {
 
 /* The arrays both kinds of run read and write. */
 typedef struct arrays {
-    attn_real *query, *key, *value, *grad_output;
+    attn_real *query, *key, *value, *grad_output, *bias, *sinks;
     attn_real *output, *lse, *weights;
-    attn_real *grad_query, *grad_key, *grad_value;
+    attn_real *grad_query, *grad_key, *grad_value, *grad_bias, *grad_sinks;
 } arrays;
 
 static arrays arrays_make(const eval_case *c, result *r) {
@@ -99,7 +99,9 @@ static arrays arrays_make(const eval_case *c, result *r) {
     arrays a = {.query = copy(c->query),
                 .key = copy(c->key),
                 .value = copy(c->value),
-                .grad_output = copy(c->grad_output)};
+                .grad_output = copy(c->grad_output),
+                .bias = copy(c->attn_bias),
+                .sinks = copy(c->sinks)};
     a.output = add(r, c, "output", 3, (size_t[]){s->batch, s->len_q, c->d_model});
     a.lse = add(r, c, "lse", 3, (size_t[]){s->batch, s->num_heads, s->len_q});
     if (c->weights)
@@ -107,6 +109,8 @@ static arrays arrays_make(const eval_case *c, result *r) {
     a.grad_query = add_gradient(r, c, "grad_query", c->query);
     a.grad_key = add_gradient(r, c, "grad_key", c->key);
     a.grad_value = add_gradient(r, c, "grad_value", c->value);
+    a.grad_bias = add_gradient(r, c, "grad_attn_bias", c->attn_bias);
+    a.grad_sinks = add_gradient(r, c, "grad_sinks", c->sinks);
     return a;
 }
 
@@ -115,6 +119,8 @@ static void arrays_free(arrays *a) {
     free(a->key);
     free(a->value);
     free(a->grad_output);
+    free(a->bias);
+    free(a->sinks);
 }
 
 /* The reference runs where the fused kernel was asked for and says that it cannot. */
@@ -135,19 +141,28 @@ static attn_status run_layer(const eval_case *c, const arrays *a, result *r) {
                               .scale = c->scale,
                               .rope = c->rope,
                               .rope_base = c->rope_base,
+                              .softcap = c->softcap,
+                              .alibi = c->alibi,
+                              .sinks = c->sinks != NULL,
                               .kernel = c->kernel};
-    const attn_mha_params w = {copy(c->wq), copy(c->wk), copy(c->wv), copy(c->wo), copy(c->bq),
-                               copy(c->bk), copy(c->bv), copy(c->bo), NULL,        NULL};
-    const attn_mha_params dw = {add_gradient(r, c, "grad_wq", c->wq),
-                                add_gradient(r, c, "grad_wk", c->wk),
-                                add_gradient(r, c, "grad_wv", c->wv),
-                                add_gradient(r, c, "grad_wo", c->wo),
-                                add_gradient(r, c, "grad_bq", c->bq),
-                                add_gradient(r, c, "grad_bk", c->bk),
-                                add_gradient(r, c, "grad_bv", c->bv),
-                                add_gradient(r, c, "grad_bo", c->bo),
-                                NULL,
-                                NULL};
+    const attn_mha_params w = {.wq = copy(c->wq),
+                               .wk = copy(c->wk),
+                               .wv = copy(c->wv),
+                               .wo = copy(c->wo),
+                               .bq = copy(c->bq),
+                               .bk = copy(c->bk),
+                               .bv = copy(c->bv),
+                               .bo = copy(c->bo),
+                               .sinks = a->sinks};
+    const attn_mha_params dw = {.wq = add_gradient(r, c, "grad_wq", c->wq),
+                                .wk = add_gradient(r, c, "grad_wk", c->wk),
+                                .wv = add_gradient(r, c, "grad_wv", c->wv),
+                                .wo = add_gradient(r, c, "grad_wo", c->wo),
+                                .bq = add_gradient(r, c, "grad_bq", c->bq),
+                                .bk = add_gradient(r, c, "grad_bk", c->bk),
+                                .bv = add_gradient(r, c, "grad_bv", c->bv),
+                                .bo = add_gradient(r, c, "grad_bo", c->bo),
+                                .sinks = a->grad_sinks};
     const attn_mha_input in = {.batch = c->shape.batch,
                                .len_q = c->shape.len_q,
                                .len_k = c->shape.len_k,
@@ -159,8 +174,10 @@ static attn_status run_layer(const eval_case *c, const arrays *a, result *r) {
                                .rope_position = c->rope_position,
                                .rope_key_position = c->rope_key_position,
                                .weights = a->weights,
-                               .lse = a->lse};
-    const attn_mha_input_grads dx = {a->grad_query, a->grad_key, a->grad_value, NULL};
+                               .lse = a->lse,
+                               .bias = a->bias,
+                               .bias_strides = c->bias_strides};
+    const attn_mha_input_grads dx = {a->grad_query, a->grad_key, a->grad_value, a->grad_bias};
     attn_arena arena = {0};
     attn_memory need = {0};
     attn_mha_saved saved;
@@ -214,7 +231,11 @@ static attn_status run_core(const eval_case *c, const arrays *a, const result *r
     const attn_shape *s = &c->shape;
     const attn_strides query_strides = attn_strides_bthd(s->len_q, s->num_heads, s->d_head);
     const attn_strides key_strides = attn_strides_bthd(s->len_k, s->num_kv_heads, s->d_head);
-    attn_sdpa_config config = {.has_scale = c->has_scale, .scale = c->scale, .kernel = c->kernel};
+    attn_sdpa_config config = {.has_scale = c->has_scale,
+                               .scale = c->scale,
+                               .softcap = c->softcap,
+                               .alibi = c->alibi,
+                               .kernel = c->kernel};
     /* In self-attention three arrays too: queries and keys are turned, values are not. */
     attn_real *self_key = c->key ? NULL : copy(c->query);
     attn_real *self_value = c->key ? NULL : copy(c->query);
@@ -226,7 +247,10 @@ static attn_status run_core(const eval_case *c, const arrays *a, const result *r
                                 .query_strides = query_strides,
                                 .key_strides = key_strides,
                                 .value_strides = key_strides,
-                                .mask = mask_of(c)};
+                                .mask = mask_of(c),
+                                .bias = a->bias,
+                                .bias_strides = c->bias_strides,
+                                .sinks = a->sinks};
     const attn_sdpa_output out = {.context = a->output,
                                   .context_strides = query_strides,
                                   .weights = a->weights,
@@ -239,7 +263,9 @@ static attn_status run_core(const eval_case *c, const arrays *a, const result *r
                                    .value = c->key ? a->grad_value : self_dvalue,
                                    .query_strides = query_strides,
                                    .key_strides = key_strides,
-                                   .value_strides = key_strides};
+                                   .value_strides = key_strides,
+                                   .bias = a->grad_bias,
+                                   .sinks = a->grad_sinks};
     attn_arena arena = {0};
     attn_memory need = {0};
     attn_sdpa_saved saved;

@@ -3,8 +3,7 @@
 
     run.py PROGRAM [OPTION...]      options are handed to `attn eval`, such as --kernel=fused
 
-A case listed in NOT_YET must be refused with that word in the message, and must leave the list once
-its feature is in. A case that is to be refused must be refused for the right reason.
+A case that is to be refused must be refused for the right reason.
 """
 import glob
 import os
@@ -13,20 +12,6 @@ import sys
 import tempfile
 
 import compare
-
-NOT_YET = {
-    "core_alibi_h4_dhead40_f32": "alibi",
-    "core_attn_bias4d_neginf_f64": "attn_bias",
-    "core_attn_bias_huge_negative_f64": "attn_bias",
-    "core_attn_bias_huge_negative_rows_f64": "attn_bias",
-    "core_nan_at_blocked_bias_f32": "attn_bias",
-    "core_sinks_blocked_rows_f64": "sinks",
-    "cross_attn_bias_head_column_f32": "attn_bias",
-    "self_alibi_h6_causal_l16_f64": "alibi",
-    "self_attn_bias2d_f64": "attn_bias",
-    "self_sinks_softcap_window_f32": "softcap",
-    "self_softcap_attn_bias_causal_f64": "softcap",
-}
 
 REFUSED = {
     "error_duplicate_tensor_name_f64": "duplicate object key near '\"wk\"'",
@@ -69,19 +54,17 @@ def main():
     folder = os.path.dirname(os.path.abspath(__file__))
     paths = {os.path.basename(p)[:-len(".case.safetensors")]: p
              for p in sorted(glob.glob(os.path.join(folder, "*.case.safetensors")))}
-    counts = {"passed": 0, "not yet": 0, "failed": 0}
-    for name in sorted(set(NOT_YET) | set(REFUSED) | set(paths)):
+    counts = {"passed": 0, "failed": 0}
+    for name in sorted(set(REFUSED) | set(paths)):
         with tempfile.TemporaryDirectory() as workdir:
-            word = NOT_YET.get(name) or REFUSED.get(name)
+            word = REFUSED.get(name)
             if name not in paths:
                 failures = ["is listed here, but has no case file"]
             elif word:
                 failures = check_refusal(command, name, paths[name], workdir, word)
-                if failures and name in NOT_YET and "exit status 0" in failures[0]:
-                    failures = ["is computed now: take it off NOT_YET"]
             else:
                 failures = compare.run_case(command, paths[name], workdir, 60)
-        counts["failed" if failures else "not yet" if name in NOT_YET else "passed"] += 1
+        counts["failed" if failures else "passed"] += 1
         for line in failures:
             print("FAIL %s: %s" % (name, line))
     print(", ".join("%d %s" % (n, what) for what, n in counts.items()))
