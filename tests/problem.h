@@ -110,7 +110,7 @@ static const mask_plan problem_plans[] = {
      .block_row = true},
 };
 
-/* Windows, which the fused kernel does not know yet. */
+/* Windows. */
 static const mask_plan problem_windows[] = {
     {.window = {.left_on = true, .left = 2}},
     {.window = {.right_on = true, .right = 1}, .align = ATTN_CAUSAL_TOP_LEFT},

@@ -15,15 +15,37 @@ typedef enum mask_kind {
     ATTEND_LK,
     ATTEND_LQ,
     ATTEND_B_H_LQ_LK,
-    WINDOW,
+    WINDOW_BY_ATTEND,
+    WINDOW_CAUSAL,
+    WINDOW_BOTH,
+    WINDOW_LEFT,
+    WINDOW_RIGHT,
+    WINDOW_OFF_THE_END,
+    WINDOW_EVERYTHING,
     EVERYTHING,
     MASK_KINDS
 } mask_kind;
 
 static const char *const kind_names[MASK_KINDS] = {
-    "no mask", "causal",         "causal top-left", "causal ahead",  "causal behind",
-    "padding", "attend (Lq,Lk)", "attend (1,Lk)",   "attend (Lq,1)", "attend (B,H,Lq,Lk)",
-    "window",  "everything"};
+    "no mask",
+    "causal",
+    "causal top-left",
+    "causal ahead",
+    "causal behind",
+    "padding",
+    "attend (Lq,Lk)",
+    "attend (1,Lk)",
+    "attend (Lq,1)",
+    "attend (B,H,Lq,Lk)",
+    "window by attend",
+    "causal window",
+    "window on both sides",
+    "window to the left",
+    "window to the right",
+    "window off the end",
+    "window and everything",
+    "everything",
+};
 
 /* `bytes` has room for B·H·Lq·Lk, `padding` for B·Lk. */
 static attn_mask make_mask(mask_kind kind, const attn_shape *s, uint8_t *bytes, uint8_t *padding,
@@ -51,6 +73,9 @@ static attn_mask make_mask(mask_kind kind, const attn_shape *s, uint8_t *bytes, 
         mask.causal_align = ATTN_CAUSAL_OFFSET;
         mask.causal_offset = kind == CAUSAL_AHEAD ? 21 : -19;
         break;
+    case WINDOW_EVERYTHING:
+        mask.window = (attn_window){.left_on = true, .left = 33};
+        /* fall through */
     case EVERYTHING:
         mask.causal = true;
         mask.padding = padding;
@@ -76,7 +101,28 @@ static attn_mask make_mask(mask_kind kind, const attn_shape *s, uint8_t *bytes, 
         mask.attend = bytes;
         mask.attend_strides = full;
         break;
-    case WINDOW: /* ten keys: the own one and nine to the left */
+    case WINDOW_CAUSAL:
+        mask.causal = true;
+        mask.window = (attn_window){.left_on = true, .left = 20};
+        break;
+    case WINDOW_BOTH:
+        mask.window = (attn_window){.left_on = true, .right_on = true, .left = 3, .right = 11};
+        break;
+    case WINDOW_LEFT:
+        mask.causal_align = ATTN_CAUSAL_OFFSET;
+        mask.causal_offset = -5;
+        mask.window = (attn_window){.left_on = true, .left = 17};
+        break;
+    case WINDOW_RIGHT:
+        mask.causal_align = ATTN_CAUSAL_TOP_LEFT;
+        mask.window = (attn_window){.right_on = true, .right = 30};
+        break;
+    case WINDOW_OFF_THE_END: /* the first queries see no key yet, or the last none any more */
+        mask.causal_align = ATTN_CAUSAL_OFFSET;
+        mask.causal_offset = s->len_q > s->len_k ? -40 : 40;
+        mask.window = (attn_window){.left_on = true, .right_on = true};
+        break;
+    case WINDOW_BY_ATTEND: /* ten keys: the own one and nine to the left */
         mask.causal = true;
         mask.causal_align = ATTN_CAUSAL_TOP_LEFT;
         mask.attend = bytes;
@@ -128,6 +174,35 @@ START_TEST(longer_calls) {
 }
 END_TEST
 
+/* Windows over several passes and several ranges of the backward, which few of the blocks meet. */
+START_TEST(long_windows) {
+    if (!fused_select(_i))
+        return;
+    static const struct {
+        attn_shape shape;
+        bool causal;
+        int64_t offset;
+        attn_window window;
+    } cases[] = {
+        {{1, 1, 1100, 1100, 4}, true, 0, {true, false, 255, 0}},
+        {{1, 1, 1100, 1100, 4}, false, 7, {true, true, 100, 60}},
+        {{1, 1, 700, 1500, 4}, true, 800, {true, false, 64, 0}},
+        {{1, 1, 1500, 700, 4}, false, -800, {true, true, 64, 64}},
+        {{1, 1, 1500, 700, 4}, false, -100, {false, true, 0, 5}},
+        {{1, 1, 1100, 900, 4}, false, -300, {true, false, 500, 0}},
+    };
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        const attn_mask mask = {.causal = cases[n].causal,
+                                .causal_align = ATTN_CAUSAL_OFFSET,
+                                .causal_offset = cases[n].offset,
+                                .window = cases[n].window};
+        fused_case c = fused_case_random(cases[n].shape, mask, 11 + n);
+        fused_check("long window", &c, BTHD, 2);
+        fused_case_free(&c);
+    }
+}
+END_TEST
+
 /* Head widths: below, at and above whole vectors and blocks of them. */
 START_TEST(head_widths) {
     if (!fused_select(_i))
@@ -135,8 +210,10 @@ START_TEST(head_widths) {
     const size_t widths[] = {1,  2,  3,  4,  5,  8,  13,  16,  31,  33,
                              48, 63, 64, 65, 80, 96, 112, 128, 160, 257};
     for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)
-        for (int kind = NO_MASK; kind < MASK_KINDS;
-             kind += kind == CAUSAL ? EVERYTHING - CAUSAL : 1)
+        for (int kind = NO_MASK; kind < MASK_KINDS; kind += kind == CAUSAL ? WINDOW_CAUSAL - CAUSAL
+                                                            : kind == WINDOW_BOTH
+                                                                ? EVERYTHING - WINDOW_BOTH
+                                                                : 1)
             check_kind((mask_kind)kind, (attn_shape){1, 2, 75, 70, widths[w]},
                        (fused_layout)(w % 3), 1);
 }
@@ -161,11 +238,14 @@ END_TEST
 START_TEST(same_bits_for_any_number_of_threads) {
     if (!fused_select(_i))
         return;
-    const attn_shape shapes[] = {{2, 3, 257, 257, 32}, {1, 1, 1500, 1400, 16}, {1, 9, 300, 700, 8}};
+    const attn_shape shapes[] = {
+        {2, 3, 257, 257, 32}, {1, 1, 1500, 1400, 16}, {1, 9, 300, 700, 8}, {1, 1, 1400, 1500, 16}};
     const size_t threads[] = {1, 2, 3, 8};
-    for (size_t n = 0; n < 3; n++) {
+    for (size_t n = 0; n < 4; n++) {
         const attn_shape *s = &shapes[n];
-        fused_case c = fused_case_random(*s, (attn_mask){.causal = n != 2}, 77 + n);
+        attn_mask mask = {.causal = n != 2};
+        mask.window = (attn_window){.left_on = n == 3, .left = 200};
+        fused_case c = fused_case_random(*s, mask, 77 + n);
         fused_results first = fused_results_make(s), again = fused_results_make(s);
         fused_run(&first, &c, BTHD, 1);
         for (size_t run = 0; run < (n == 0 ? 50 : 8); run++) {
@@ -187,6 +267,7 @@ int main(void) {
     TCase *tcase = tcase_create("model");
     tcase_add_loop_test(tcase, lengths_around_the_tiles, 0, ATTN_ISA_COUNT * MASK_KINDS);
     tcase_add_loop_test(tcase, longer_calls, 0, ATTN_ISA_COUNT * MASK_KINDS);
+    tcase_add_loop_test(tcase, long_windows, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, head_widths, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, scales, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, same_bits_for_any_number_of_threads, 0, ATTN_ISA_COUNT);

@@ -59,9 +59,12 @@ START_TEST(window_of_ten_keys) {
     }
     ck_assert(fabs(dvalue[0] - 2.928968) < 1e-6 && fabs(dvalue[639] - .1) < 1e-12);
     ck_assert(context[639] == 634.5);
-    check_uniform("window", T, T,
+    check_uniform("window by attend", T, T,
                   (attn_mask){.causal = true, .attend = attend, .attend_strides = {0, 0, T, 1}},
                   value, context, dvalue);
+    const attn_window window = {.left_on = true, .left = 9};
+    check_uniform("window", T, T, (attn_mask){.causal = true, .window = window}, value, context,
+                  dvalue);
     free(attend);
 }
 END_TEST
@@ -102,6 +105,17 @@ START_TEST(broadcast_and_alignment) {
         check_uniform("far offset", 2, 3, far, value,
                       sign < 0 ? (double[]){0, 0} : (double[]){2, 2},
                       sign < 0 ? (double[]){0, 0, 0} : NULL);
+        attn_mask window = far; /* so far to the left that the keys are in it, or too far */
+        window.causal = false;
+        window.window = (attn_window){.left_on = sign > 0,
+                                      .right_on = sign < 0,
+                                      .left = SIZE_MAX / 2,
+                                      .right = SIZE_MAX / 2 + 2};
+        check_uniform("far window", 2, 3, window, value,
+                      sign < 0 ? (double[]){1.5, 2} : (double[]){2, 2.5}, NULL);
+        window.window.left -= 9;
+        window.window.right -= 9;
+        check_uniform("window too far", 2, 3, window, value, (double[]){0, 0}, (double[]){0, 0, 0});
     }
 }
 END_TEST
@@ -309,6 +323,9 @@ START_TEST(poison_stays_behind_masks) {
         {.attend = attend, .attend_strides = {0, 0, LK, 1}},
         {.causal = true, .padding = padding, .attend = attend, .attend_strides = {0, 0, LK, 1}},
         {.causal = true, .causal_align = ATTN_CAUSAL_OFFSET, .causal_offset = -60},
+        {.causal = true, .window = {.left_on = true, .left = 9}},
+        {.window = {.left_on = true, .right_on = true, .left = 70, .right = 2}},
+        {.padding = padding, .window = {.right_on = true, .right = 50}},
     };
     for (size_t m = 0; m < sizeof masks / sizeof *masks; m++)
         for (int which = Q; which <= DO; which++) {

@@ -50,14 +50,14 @@ typedef struct attni_fused_head {
     const uint8_t
         *attend; /* pair (i, j) at i·attend_query + j·attend_key, 0 = blocked; NULL = none */
     size_t attend_query, attend_key;
-    bool causal;
-    int64_t offset; /* query i sees keys j <= i + offset; -Lq <= offset <= Lk */
+    int64_t low, high; /* query i sees keys i + low <= j <= i + high; both within -Lq .. Lk, which
+                          mean no lower and no upper bound */
 
     real softcap;     /* c: s becomes c·tanh(s/c); 0 = off */
     const real *bias; /* added to pair (i, j): at i·bias_query + j·bias_key; NULL = none */
     size_t bias_query, bias_key;
     real slope;    /* ALiBi: s becomes s - slope·|i + place - j|; 0 = off */
-    int64_t place; /* of query 0 among the keys: not clamped as offset is */
+    int64_t place; /* of query 0 among the keys: not clamped as the bounds are */
     bool has_sink;
     real sink; /* one more logit of every row */
     attni_fused_dropout dropout;

@@ -7,7 +7,7 @@ typedef struct pass {
     const attni_fused_head *head;
     const attni_fused_grads *grads;
     size_t width; /* padded d */
-    size_t group; /* rows that share a starting point on the diagonal */
+    size_t group; /* rows that share their limits where a bound crosses the tile */
 
     /* per query tile */
     real *query_columns, *dcontext_columns; /* scale · Qᵀ and (dO / l)ᵀ, (width, QUERY_TILE) */
@@ -138,61 +138,73 @@ VINLINE void gradient_columns(int vectors, bool masked, real *score, real *dscor
 static void tile_gradient(const pass *p, const tile *t, size_t n) {
     for (segment s = {0}; tile_next(t, &s);) {
         const size_t rows = s.end - s.begin;
+        const size_t stop = s.vector + s.vectors;
         size_t v = s.vector;
         real *score = p->weights + s.begin * QUERY_TILE;
         real *dscore = p->dscores + s.begin * QUERY_TILE;
         const real *base = p->base + n * QUERY_TILE, *delta = p->delta + n * QUERY_TILE;
-        for (; v + BLOCK_VECTORS <= t->vectors; v += BLOCK_VECTORS)
+        for (; v + BLOCK_VECTORS <= stop; v += BLOCK_VECTORS)
             if (t->masked)
                 gradient_columns(BLOCK_VECTORS, true, score + v * VLEN, dscore + v * VLEN, rows,
                                  base + v * VLEN, delta + v * VLEN);
             else
                 gradient_columns(BLOCK_VECTORS, false, score + v * VLEN, dscore + v * VLEN, rows,
                                  base + v * VLEN, delta + v * VLEN);
-        for (; v + 2 <= t->vectors; v += 2)
+        for (; v + 2 <= stop; v += 2)
             gradient_columns(2, true, score + v * VLEN, dscore + v * VLEN, rows, base + v * VLEN,
                              delta + v * VLEN);
-        if (v < t->vectors)
+        if (v < stop)
             gradient_columns(1, true, score + v * VLEN, dscore + v * VLEN, rows, base + v * VLEN,
                              delta + v * VLEN);
     }
-    for (size_t v = 0; v < t->vectors; v++) /* dQ reads a little beyond the limits */
-        for (size_t j = t->limit[v]; j < t->num_keys; j++)
-            vstore(p->dscores + j * QUERY_TILE + v * VLEN, vzero());
+    for (size_t v = 0; v < t->vectors && t->edge; v++) { /* dQ reads a little beyond the limits */
+        const size_t before = t->first[v] < p->group ? 0 : t->first[v] - p->group;
+        const size_t beyond =
+            t->num_keys - t->limit[v] < p->group ? t->num_keys : t->limit[v] + p->group;
+        real *dscore = p->dscores + v * VLEN;
+        for (size_t j = before; j < t->first[v]; j++)
+            vstore(dscore + j * QUERY_TILE, vzero());
+        for (size_t j = t->limit[v]; j < beyond; j++)
+            vstore(dscore + j * QUERY_TILE, vzero());
+    }
 }
 
-/* C += Wᵀ X: dV from E and dO / l, dK from dS and Q. On the diagonal each group of keys starts at
- * the first query that sees one of them. */
+/* C += Wᵀ X: dV from E and dO / l, dK from dS and Q. At an edge each group of keys takes the
+ * queries from the first to the last that sees one of them. */
 static void tile_into_keys(const pass *p, const tile *t, real *into, const real *weights,
                            const real *rows) {
-    const size_t step = t->diagonal ? p->group : t->num_keys;
-    for (size_t j = 0; j < t->num_keys; j += step) {
-        const size_t first = t->diagonal ? clamp_to((int64_t)j - t->shift, t->num_queries) : 0;
+    const size_t step = t->edge ? p->group : t->num_keys;
+    const size_t begin = clamp_to(t->low, t->num_keys) / step * step;
+    for (size_t j = begin; j < t->num_keys; j += step) {
+        const size_t count = t->num_keys - j < step ? t->num_keys - j : step;
+        const size_t first = clamp_to((int64_t)j - t->high, t->num_queries);
+        const size_t last = clamp_to((int64_t)(j + count) - t->low, t->num_queries);
         const tile_result to = {.c = into + j * p->width, .c_row = p->width, .into = TILE_ADD};
         const tile_operands from = {.a = weights + j * QUERY_TILE + first,
                                     .a_row = QUERY_TILE,
                                     .a_step = 1,
                                     .b = rows + first * p->width,
                                     .b_step = p->width,
-                                    .depth = t->num_queries - first};
-        tile_product(&to, t->num_keys - j < step ? t->num_keys - j : step, p->width / VLEN, &from);
+                                    .depth = last - first};
+        tile_product(&to, count, p->width / VLEN, &from);
     }
 }
 
-/* dQ += dS K. On the diagonal each group of queries ends at the last key that one of them sees. */
+/* dQ += dS K. At an edge each group of queries takes the keys from the first to the last that one
+ * of them sees. */
 static void tile_into_queries(const pass *p, const tile *t, real *into, const real *rows) {
-    const size_t step = t->diagonal ? p->group : t->num_queries;
+    const size_t step = t->edge ? p->group : t->num_queries;
     for (size_t i = 0; i < t->num_queries; i += step) {
         const size_t count = t->num_queries - i < step ? t->num_queries - i : step;
-        const size_t depth =
-            t->diagonal ? clamp_to((int64_t)(i + count) + t->shift, t->num_keys) : t->num_keys;
+        const size_t first = clamp_to((int64_t)i + t->low, t->num_keys);
+        const size_t last = clamp_to((int64_t)(i + count) + t->high, t->num_keys);
         const tile_result to = {.c = into + i * p->width, .c_row = p->width, .into = TILE_ADD};
-        const tile_operands from = {.a = p->dscores + i,
+        const tile_operands from = {.a = p->dscores + first * QUERY_TILE + i,
                                     .a_row = 1,
                                     .a_step = QUERY_TILE,
-                                    .b = rows,
+                                    .b = rows + first * p->width,
                                     .b_step = p->width,
-                                    .depth = depth};
+                                    .depth = last - first};
         tile_product(&to, count, p->width / VLEN, &from);
     }
 }
@@ -298,11 +310,6 @@ static void prefetch_queries(const pass *p, attni_range next) {
     prefetch_rows(&contexts, next, p->head->d_head, 0, 1);
 }
 
-/* Whether causality lets some of the queries see some of the keys. */
-static bool ranges_meet(const attni_fused_head *head, attni_range queries, attni_range keys) {
-    return !head->causal || (int64_t)keys.begin < (int64_t)queries.end + head->offset;
-}
-
 static void open_keys(pass *p, attni_range range, size_t tiles) {
     const attni_fused_head *head = p->head;
     const size_t n = range.end - range.begin, d = head->d_head;
@@ -323,36 +330,48 @@ static void open_keys(pass *p, attni_range range, size_t tiles) {
 }
 
 /* One key tile and its share of the gradients, for every query tile of the pass. */
-static void pass_keys(pass *p, attni_range queries, attni_range keys, size_t end, bool add) {
+static void pass_keys(pass *p, attni_range queries, attni_range keys, attni_range next, bool add) {
     const size_t n = keys.end - keys.begin, d = p->head->d_head;
     const size_t tiles = (queries.end - queries.begin + QUERY_TILE - 1) / QUERY_TILE;
-    const bool visible = ranges_meet(p->head, queries, keys) && !all_padded(p->head, keys.begin, n);
+    const bool visible = !all_padded(p->head, keys.begin, n);
     if (visible)
         open_keys(p, keys, tiles);
     for (size_t i = 0; i < tiles && visible; i++) {
         const attni_range tile_queries =
             range_from(queries.begin + i * QUERY_TILE, QUERY_TILE, queries.end);
-        prefetch_keys(p, keys, range_from(keys.end, KEY_TILE, end), i, tiles);
+        prefetch_keys(p, keys, next, i, tiles);
         pass_tile(p, i, tile_queries.begin, tile_queries.end - tile_queries.begin, keys.begin, n);
     }
     write_rows(&p->grads->dkey, keys.begin, visible ? p->dkey : NULL, n, d, 1, add);
     write_rows(&p->grads->dvalue, keys.begin, visible ? p->dvalue : NULL, n, d, 1, add);
 }
 
+/* The rows of keys that no query of a pass sees, unless they are added to. */
+static void pass_zeros(const pass *p, size_t begin, size_t end, bool add) {
+    const size_t n = begin < end ? end - begin : 0;
+    write_rows(&p->grads->dkey, begin, NULL, n, p->head->d_head, 1, add);
+    write_rows(&p->grads->dvalue, begin, NULL, n, p->head->d_head, 1, add);
+}
+
 static void pass_run(pass *p, attni_range queries, attni_range keys, bool add_keys) {
     const attni_fused_head *head = p->head;
-    const size_t d = head->d_head;
-    const bool visible = keys.begin < keys.end && ranges_meet(head, queries, keys);
-    if (visible)
-        prefetch_keys(p, (attni_range){0, 0}, range_from(keys.begin, KEY_TILE, keys.end), 0, 1);
-    for (size_t q = queries.begin, n = 0; visible && q < queries.end; q += QUERY_TILE, n++) {
+    const attni_range seen = range_cut(keys, (int64_t)queries.begin + head->low,
+                                       (int64_t)queries.end + head->high, KEY_TILE);
+    pass_zeros(p, keys.begin, seen.begin, add_keys);
+    pass_zeros(p, seen.end, keys.end, add_keys);
+    attni_range now = range_from(seen.begin, KEY_TILE, seen.end);
+    prefetch_keys(p, (attni_range){0, 0}, now, 0, 1);
+    for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++) {
         prefetch_queries(p, range_from(q + QUERY_TILE, QUERY_TILE, head->len_q));
         pass_open(p, n, q, queries.end - q < QUERY_TILE ? queries.end - q : QUERY_TILE);
     }
-    for (size_t key = keys.begin; key < keys.end; key += KEY_TILE)
-        pass_keys(p, queries, range_from(key, KEY_TILE, keys.end), keys.end, add_keys);
-    write_rows(&p->grads->dquery, queries.begin, visible ? p->dquery : NULL,
-               queries.end - queries.begin, d, head->scale, p->grads->add_queries);
+    while (now.begin < now.end) {
+        const attni_range next = range_from(now.end, KEY_TILE, seen.end);
+        pass_keys(p, queries, now, next, add_keys);
+        now = next;
+    }
+    write_rows(&p->grads->dquery, queries.begin, p->dquery, queries.end - queries.begin,
+               head->d_head, head->scale, p->grads->add_queries);
 }
 
 void KERNEL(fused_backward)(const attni_fused_head *head, const attni_fused_grads *grads,
@@ -364,12 +383,17 @@ void KERNEL(fused_backward)(const attni_fused_head *head, const attni_fused_grad
     p.group = p.width / VLEN <= BLOCK_VECTORS / 2 ? TALL_ROWS : BLOCK_ROWS;
     pass_carve(&p, scratch);
     const size_t most = KERNEL(fused_queries_per_pass)(head->d_head);
+    attni_range seeing = {queries.begin, queries.begin}; /* those that see some of the keys */
+    if (keys.begin < keys.end)
+        seeing = range_cut(queries, (int64_t)keys.begin - head->high, (int64_t)keys.end - head->low,
+                           QUERY_TILE);
+    write_rows(&grads->dquery, queries.begin, NULL, seeing.begin - queries.begin, head->d_head, 1,
+               grads->add_queries);
+    write_rows(&grads->dquery, seeing.end, NULL, queries.end - seeing.end, head->d_head, 1,
+               grads->add_queries);
+    if (seeing.begin >= seeing.end)
+        pass_zeros(&p, keys.begin, keys.end, grads->add_keys);
     bool add_keys = grads->add_keys;
-    for (size_t q = queries.begin; q < queries.end; q += most, add_keys = true)
-        pass_run(&p, (attni_range){q, queries.end - q < most ? queries.end : q + most}, keys,
-                 add_keys);
-    if (queries.begin == queries.end && !add_keys)
-        for (int which = 0; which < 2; which++)
-            write_rows(which ? &grads->dkey : &grads->dvalue, keys.begin, NULL,
-                       keys.end - keys.begin, head->d_head, 1, false);
+    for (size_t q = seeing.begin; q < seeing.end; q += most, add_keys = true)
+        pass_run(&p, range_from(q, most, seeing.end), keys, add_keys);
 }

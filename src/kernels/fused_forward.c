@@ -112,8 +112,8 @@ static void tile_softmax(const pass *p, const tile *t, real *max, real *sum) {
     for (size_t i = 0; i < t->vectors * VLEN; i += VLEN)
         vstore(top + i, vload(max + i));
     for (segment s = {0}; tile_next(t, &s);)
-        max_segment(p->scores + s.begin * QUERY_TILE + s.vector * VLEN, s.end - s.begin,
-                    t->vectors - s.vector, top + s.vector * VLEN);
+        max_segment(p->scores + s.begin * QUERY_TILE + s.vector * VLEN, s.end - s.begin, s.vectors,
+                    top + s.vector * VLEN);
     for (size_t i = 0; i < t->vectors * VLEN; i += VLEN) {
         const vreal m = vload(top + i);
         const vreal less = vselect(vequal(m, vsplat(-(real)INFINITY)), vzero(), m);
@@ -125,24 +125,36 @@ static void tile_softmax(const pass *p, const tile *t, real *max, real *sum) {
     }
     for (segment s = {0}; tile_next(t, &s);)
         weigh_segment(p->scores + s.begin * QUERY_TILE + s.vector * VLEN, s.end - s.begin,
-                      t->vectors - s.vector, base + s.vector * VLEN, sum + s.vector * VLEN);
+                      s.vectors, base + s.vector * VLEN, sum + s.vector * VLEN);
+}
+
+static void segment_context(const pass *p, const segment *s, size_t vectors, tile_into into,
+                            real *context) {
+    const tile_result to = {.c = context + s->vector * VLEN,
+                            .c_row = QUERY_TILE,
+                            .into = into,
+                            .keep = p->keep + s->vector * VLEN};
+    const tile_operands from = {.a = p->value + s->begin * p->width,
+                                .a_row = 1,
+                                .a_step = p->width,
+                                .b = p->scores + s->begin * QUERY_TILE + s->vector * VLEN,
+                                .b_step = QUERY_TILE,
+                                .depth = s->end - s->begin};
+    tile_product(&to, p->head->d_head, vectors, &from);
 }
 
 /* Oᵀ = Oᵀ · keep + Vᵀ Pᵀ within the limits. A column that no key of this tile reaches is left as it
  * is; its maximum has not changed. */
 static void tile_context(const pass *p, const tile *t, real *context) {
+    size_t rescaled = 0; /* vectors before this one have met their first key of the tile */
     for (segment s = {0}; tile_next(t, &s);) {
-        const tile_result to = {.c = context + s.vector * VLEN,
-                                .c_row = QUERY_TILE,
-                                .into = s.begin == 0 ? TILE_RESCALE : TILE_ADD,
-                                .keep = p->keep + s.vector * VLEN};
-        const tile_operands from = {.a = p->value + s.begin * p->width,
-                                    .a_row = 1,
-                                    .a_step = p->width,
-                                    .b = p->scores + s.begin * QUERY_TILE + s.vector * VLEN,
-                                    .b_step = QUERY_TILE,
-                                    .depth = s.end - s.begin};
-        tile_product(&to, p->head->d_head, t->vectors - s.vector, &from);
+        segment fresh = s;
+        if (rescaled > s.vector) {
+            segment_context(p, &s, rescaled - s.vector, TILE_ADD, context);
+            fresh.vector = rescaled;
+        }
+        rescaled = s.vector + s.vectors;
+        segment_context(p, &fresh, rescaled - fresh.vector, TILE_RESCALE, context);
     }
 }
 
@@ -220,18 +232,19 @@ static void pass_close(const pass *p, size_t n, size_t query, size_t num_queries
 static void pass_run(pass *p, attni_range queries) {
     const attni_fused_head *head = p->head;
     const size_t d = head->d_head;
-    size_t end = head->len_k;
-    if (head->causal)
-        end = clamp_to((int64_t)queries.end + head->offset, head->len_k);
+    const attni_range keys =
+        range_cut((attni_range){0, head->len_k}, (int64_t)queries.begin + head->low,
+                  (int64_t)queries.end + head->high, KEY_TILE);
+    const size_t end = keys.end;
     const size_t tiles = (queries.end - queries.begin + QUERY_TILE - 1) / QUERY_TILE;
     const attni_rows contexts = {head->context.at, head->context.stride};
-    prefetch_rows(&head->key, range_from(0, KEY_TILE, end), d, 0, 1);
-    prefetch_rows(&head->value, range_from(0, KEY_TILE, end), d, 0, 1);
+    prefetch_rows(&head->key, range_from(keys.begin, KEY_TILE, end), d, 0, 1);
+    prefetch_rows(&head->value, range_from(keys.begin, KEY_TILE, end), d, 0, 1);
     for (size_t q = queries.begin, n = 0; q < queries.end; q += QUERY_TILE, n++) {
         prefetch_rows(&head->query, range_from(q + QUERY_TILE, QUERY_TILE, queries.end), d, 0, 1);
         pass_open(p, n, q, queries.end - q < QUERY_TILE ? queries.end - q : QUERY_TILE);
     }
-    for (size_t key = 0; key < end; key += KEY_TILE) {
+    for (size_t key = keys.begin; key < end; key += KEY_TILE) {
         const size_t num_keys = end - key < KEY_TILE ? end - key : KEY_TILE;
         if (all_padded(head, key, num_keys))
             continue;

@@ -5,13 +5,17 @@
  * A tile is KEY_TILE keys by QUERY_TILE queries, stored key by key: queries lie in the lanes, so
  * maximum, exponential and sum over the keys run down the vectors with nothing to add across lanes.
  *
- *     limit[v] = rows of the tile that some query of vector v may see under causality:
+ *     first[v] .. limit[v] = rows of the tile that some query of vector v may see by position
  *
- *          queries  v=0   v=1   v=2   v=3
- *     key 0         seen  seen  seen  seen
- *         16        \\\\  seen  seen  seen        \\ masked element by element
- *         32              \\\\  seen  seen        blank: beyond the limit, never computed
- *         48                    \\\\  seen
+ *          queries  v=0   v=1   v=2   v=3           v=0   v=1   v=2   v=3
+ *     key 0         seen  seen  seen  seen          ////
+ *         16        \\\\  seen  seen  seen          seen  ////
+ *         32              \\\\  seen  seen          seen  seen  ////
+ *         48                    \\\\  seen          seen  seen  seen  ////
+ *
+ *                the upper bound: causality         the lower bound: a window
+ *
+ *     \\\\ and //// are masked element by element; what is blank is never computed.
  *
  * A blocked pair has the score -inf, and whatever has the score -inf gets the weight 0 by
  * selection, not by arithmetic.
@@ -54,47 +58,56 @@ static inline size_t subtiles(size_t d) {
 typedef struct tile {
     size_t query, key; /* first of each, in the head */
     size_t num_queries, num_keys;
-    size_t vectors;              /* that hold queries */
-    size_t limit[QUERY_VECTORS]; /* non-decreasing; the last is num_keys */
-    int64_t shift;               /* row j and lane i see each other iff j <= i + shift */
-    bool diagonal;               /* the causal boundary crosses this tile */
-    bool masked;                 /* some pair within the limits is blocked */
+    size_t vectors;                                    /* that hold queries */
+    size_t first[QUERY_VECTORS], limit[QUERY_VECTORS]; /* neither decreases from v to v + 1 */
+    int64_t low, high; /* lane i and row j see each other iff i + low <= j <= i + high */
+    bool edge;         /* one of these bounds crosses this tile */
+    bool masked;       /* some pair within the limits is blocked */
 } tile;
 
 static inline size_t clamp_to(int64_t x, size_t most) {
     return x <= 0 ? 0 : (uint64_t)x > most ? most : (size_t)x;
 }
 
-/* Cuts the tile at the causal boundary. The limits are rounded up to multiples of `group` rows.
- * False if no pair is left. */
+/* Cuts the tile at the bounds. The limits are rounded outwards to multiples of `group` rows. False
+ * if no pair is left. */
 static inline bool tile_cut(tile *t, const attni_fused_head *head, size_t query, size_t num_queries,
                             size_t key, size_t num_keys, size_t group) {
+    const int64_t apart = (int64_t)query - (int64_t)key;
     t->query = query;
     t->key = key;
+    t->low = head->low + apart;
+    t->high = head->high + apart;
     t->num_queries = num_queries;
-    t->num_keys = num_keys;
+    t->num_keys = clamp_to((int64_t)num_queries + t->high, num_keys);
     t->vectors = (num_queries + VLEN - 1) / VLEN;
-    t->diagonal = t->masked = false;
-    t->shift = 0;
-    if (head->causal) {
-        t->shift = head->offset + (int64_t)query - (int64_t)key;
-        t->num_keys = clamp_to((int64_t)num_queries + t->shift, num_keys);
-        t->diagonal = t->shift + 1 < (int64_t)t->num_keys;
-    }
+    t->edge = t->high + 1 < (int64_t)t->num_keys || t->low + (int64_t)num_queries > 1;
+    t->masked = false;
     for (size_t v = 0; v < t->vectors; v++) {
-        size_t rows = t->num_keys;
-        if (t->diagonal) {
-            rows = clamp_to((int64_t)((v + 1) * VLEN) + t->shift, t->num_keys);
-            rows = (rows + group - 1) / group * group;
+        t->first[v] = 0;
+        t->limit[v] = t->num_keys;
+        if (t->edge) {
+            const int64_t lane = (int64_t)(v * VLEN);
+            const size_t end = clamp_to(lane + VLEN + t->high, t->num_keys);
+            t->limit[v] = clamp_to((int64_t)((end + group - 1) / group * group), t->num_keys);
+            t->first[v] = clamp_to(lane + t->low, t->limit[v]) / group * group;
         }
-        t->limit[v] = rows < t->num_keys ? rows : t->num_keys;
     }
-    return t->num_keys > 0;
+    return t->low < (int64_t)t->num_keys && t->num_keys > 0;
+}
+
+/* The keys of a range that some of the queries see by position, or the other way round; from a
+ * multiple of `step` within the range on. */
+static inline attni_range range_cut(attni_range range, int64_t begin, int64_t end, size_t step) {
+    const size_t first = clamp_to(begin - (int64_t)range.begin, range.end - range.begin);
+    const size_t last = clamp_to(end - (int64_t)range.begin, range.end - range.begin);
+    return (attni_range){range.begin + first / step * step, range.begin + last};
 }
 
 /* Whether query i may see key j. */
 static inline bool pair_allowed(const attni_fused_head *head, size_t i, size_t j) {
-    if (head->causal && (int64_t)j > (int64_t)i + head->offset)
+    const int64_t apart = (int64_t)j - (int64_t)i;
+    if (apart < head->low || apart > head->high)
         return false;
     if (head->padding && head->padding[j])
         return false;
@@ -102,7 +115,8 @@ static inline bool pair_allowed(const attni_fused_head *head, size_t i, size_t j
 }
 
 static inline bool head_is_masked(const attni_fused_head *head) {
-    return head->causal || head->padding || head->attend;
+    return head->high < (int64_t)head->len_k || head->low > -(int64_t)head->len_q ||
+           head->padding || head->attend;
 }
 
 /* Whether padding hides all keys of a tile. */
@@ -115,9 +129,9 @@ static inline bool all_padded(const attni_fused_head *head, size_t key, size_t n
     return true;
 }
 
-/* A rectangle of a tile: rows [begin, end) of the vectors from `vector` on. */
+/* A rectangle of a tile: rows [begin, end) of `vectors` vectors from `vector` on. */
 typedef struct segment {
-    size_t begin, end, vector;
+    size_t begin, end, vector, vectors;
 } segment;
 
 /* Steps through the rectangles that make up what lies within the limits, from the top:
@@ -125,12 +139,19 @@ typedef struct segment {
  *     for (segment s = {0}; tile_next(t, &s);)
  */
 static inline bool tile_next(const tile *t, segment *s) {
-    while (s->vector < t->vectors && t->limit[s->vector] == s->end)
+    size_t stop = s->vector + s->vectors;
+    while (s->vector < t->vectors && t->limit[s->vector] <= s->end)
         s->vector++;
     if (s->vector == t->vectors)
         return false;
-    s->begin = s->end;
+    s->begin = s->end > t->first[s->vector] ? s->end : t->first[s->vector];
     s->end = t->limit[s->vector];
+    for (stop = stop > s->vector ? stop : s->vector; stop < t->vectors; stop++)
+        if (t->first[stop] > s->begin) {
+            s->end = t->first[stop] < s->end ? t->first[stop] : s->end;
+            break;
+        }
+    s->vectors = stop - s->vector;
     return true;
 }
 
@@ -147,18 +168,26 @@ static inline void tile_scores(real *scores, const tile *t, const attni_rows *ro
                                     .b = columns + s.vector * VLEN,
                                     .b_step = QUERY_TILE,
                                     .depth = d};
-        tile_product(&to, s.end - s.begin, t->vectors - s.vector, &from);
+        tile_product(&to, s.end - s.begin, s.vectors, &from);
     }
 }
 
-/* The causal boundary: lane i of vector v is blocked in row j where j > i + shift. */
-static inline void mask_diagonal(real *scores, const tile *t) {
+/* The bounds: lane i of vector v is blocked in row j where j < i + low or j > i + high. */
+static inline void mask_edges(real *scores, const tile *t) {
+    const vreal blocked = vsplat(-(real)INFINITY);
     for (size_t v = 0; v < t->vectors; v++) {
-        const int64_t first_seen = (int64_t)(v * VLEN) + t->shift; /* by lane 0: rows up to here */
-        for (size_t j = clamp_to(first_seen + 1, t->limit[v]); j < t->limit[v]; j++) {
-            const real lane = (real)((int64_t)j - first_seen); /* the first that sees row j */
+        const int64_t low = (int64_t)(v * VLEN) + t->low, high = (int64_t)(v * VLEN) + t->high;
+        const size_t all_from = clamp_to(low + VLEN - 1, t->limit[v]); /* seen by all lanes */
+        for (size_t j = t->first[v]; j < all_from; j++) {
+            const real lane = (real)((int64_t)j - low); /* the last that sees row j */
             real *s = scores + j * QUERY_TILE + v * VLEN;
-            vstore(s, vselect(vless(vlane(), vsplat(lane)), vsplat(-(real)INFINITY), vload(s)));
+            vstore(s, vselect(vless(vsplat(lane), vlane()), blocked, vload(s)));
+        }
+        size_t j = clamp_to(high + 1, t->limit[v]);
+        for (j = j < t->first[v] ? t->first[v] : j; j < t->limit[v]; j++) {
+            const real lane = (real)((int64_t)j - high); /* the first that sees row j */
+            real *s = scores + j * QUERY_TILE + v * VLEN;
+            vstore(s, vselect(vless(vlane(), vsplat(lane)), blocked, vload(s)));
         }
     }
 }
@@ -198,9 +227,9 @@ static inline bool mask_attend(real *scores, const tile *t, const attni_fused_he
 
 /* The masks of a tile. What lies beyond the limits may be written, and is not read. */
 static inline void tile_mask(real *scores, tile *t, const attni_fused_head *head) {
-    t->masked = t->diagonal;
-    if (t->diagonal)
-        mask_diagonal(scores, t);
+    t->masked = t->edge;
+    if (t->edge)
+        mask_edges(scores, t);
     if (head->padding && mask_padding(scores, t, head->padding))
         t->masked = true;
     if (head->attend && mask_attend(scores, t, head))

@@ -67,10 +67,24 @@ static attni_rows_out rows_out(real *tensor, const attn_strides *s, size_t b, si
     return (attni_rows_out){tensor ? tensor + b * s->batch + h * s->head : NULL, s->token};
 }
 
-/* More than Lk ahead is no limit and more than Lq behind hides everything, whatever the number. */
-static int64_t offset_within(int64_t offset, size_t len_q, size_t len_k) {
-    const int64_t low = -(int64_t)len_q, high = (int64_t)len_k;
-    return offset < low ? low : offset > high ? high : offset;
+/* offset + ahead - back, held within -Lq .. Lk: at or beyond the ends it is no bound, or one that
+ * hides everything, whatever the number. */
+static int64_t bound_within(int64_t offset, size_t ahead, size_t back, const attn_shape *shape) {
+    const size_t lift = shape->len_q; /* i + bound = place - lift for i = 0 */
+    const size_t place = mask_place(lift, offset, ahead, back, size_add_capped(shape->len_k, lift));
+    return (int64_t)place - (int64_t)lift;
+}
+
+static int64_t low_bound(const attni_mask *mask, const attn_shape *shape) {
+    return mask->window.left_on ? bound_within(mask->offset, 0, mask->window.left, shape)
+                                : -(int64_t)shape->len_q;
+}
+
+static int64_t high_bound(const attni_mask *mask, const attn_shape *shape) {
+    if (mask->causal)
+        return bound_within(mask->offset, 0, 0, shape);
+    return mask->window.right_on ? bound_within(mask->offset, mask->window.right, 0, shape)
+                                 : (int64_t)shape->len_k;
 }
 
 /* A probability in (0, 1) leaves at least one word below p·2³², and at most all. */
@@ -105,8 +119,9 @@ static attni_fused_head head_of(const job *j, size_t b, size_t h) {
                                : NULL,
         .attend_query = mask->attend_strides.query,
         .attend_key = mask->attend_strides.key,
-        .causal = mask->causal,
-        .offset = offset_within(mask->offset, shape->len_q, shape->len_k),
+        .low = low_bound(mask, shape),
+        .high = high_bound(mask, shape),
+        .place = mask->offset,
         .dropout = dropout_of(call, b, h),
         .context = rows_out(j->output->context, &j->output->context_strides, b, h),
         .row_max = j->row_max ? j->row_max + first : NULL,

@@ -69,13 +69,20 @@ static attn_status resolve(attni_sdpa *call, const attn_sdpa_config *config,
 
 /* What a call asks for that the fused path cannot do; NULL = nothing. */
 static const char *fused_lacks(const attni_sdpa *call) {
-    return call->mask.window.left_on || call->mask.window.right_on ? "sliding windows"
-           : call->shape.num_kv_heads != call->shape.num_heads     ? "grouped-query heads"
-           : call->softcap > 0                                     ? "softcap"
-           : call->input->bias                                     ? "bias"
-           : call->alibi                                           ? "ALiBi"
-           : call->input->sinks                                    ? "sinks"
-                                                                   : NULL;
+    const struct {
+        bool asked;
+        const char *what;
+    } features[] = {
+        {call->shape.num_kv_heads != call->shape.num_heads, "grouped-query heads"},
+        {call->softcap > 0, "softcap"},
+        {call->input->bias, "bias"},
+        {call->alibi, "ALiBi"},
+        {call->input->sinks, "sinks"},
+    };
+    for (size_t n = 0; n < sizeof features / sizeof *features; n++)
+        if (features[n].asked)
+            return features[n].what;
+    return NULL;
 }
 
 /* The path taken, *kernel, for the one that is asked for. */
