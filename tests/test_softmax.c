@@ -193,6 +193,86 @@ START_TEST(refusals_and_empties) {
 }
 END_TEST
 
+/* A sink is a column more, whose dp is 0 and whose gradient is summed per head. Head 1 has the sink
+ * -inf, as if it had none; row 0 is blocked but for its sink. */
+START_TEST(sink_is_a_column) {
+    const attn_shape s = {3, 2, 4, 9, 1};
+    enum { ROWS = 24, COLS = 9 };
+    attn_real *scores = test_normal(ROWS * COLS, 3, 21), *dp = test_normal(ROWS * COLS, 1, 22);
+    const attn_real sinks[2] = {(attn_real)1.5, -INF};
+    attn_real p[ROWS * COLS], ds[ROWS * COLS], sink_weights[ROWS], lse[ROWS], dsinks[2];
+    attn_real wide[ROWS * (COLS + 1)], wide_dp[ROWS * (COLS + 1)], wide_lse[ROWS];
+    attn_real want[ROWS * COLS], want_ds[ROWS * COLS], want_weights[ROWS];
+    double sums[2] = {0};
+    for (size_t j = 0; j < COLS; j++)
+        scores[j] = -INF;
+    for (size_t i = 0; i < ROWS; i++) {
+        memcpy(wide + i * (COLS + 1), scores + i * COLS, COLS * sizeof *wide);
+        memcpy(wide_dp + i * (COLS + 1), dp + i * COLS, COLS * sizeof *wide);
+        wide[i * (COLS + 1) + COLS] = sinks[i / 4 % 2];
+        wide_dp[i * (COLS + 1) + COLS] = 0;
+    }
+    test_ok(attn_softmax_forward(wide, wide_lse, wide, ROWS, COLS + 1));
+    test_ok(attn_softmax_backward(wide_dp, wide_dp, wide, ROWS, COLS + 1));
+    for (size_t i = 0; i < ROWS; i++) {
+        memcpy(want + i * COLS, wide + i * (COLS + 1), COLS * sizeof *want);
+        memcpy(want_ds + i * COLS, wide_dp + i * (COLS + 1), COLS * sizeof *want);
+        want_weights[i] = wide[i * (COLS + 1) + COLS];
+        sums[i / 4 % 2] += (double)wide_dp[i * (COLS + 1) + COLS];
+    }
+    test_ok(attn_softmax_sinks_forward(p, sink_weights, lse, scores, sinks, &s));
+    test_ok(attn_softmax_sinks_backward(ds, dsinks, dp, p, sink_weights, &s));
+    test_close("p", p, want, ROWS * COLS, 8 * TEST_EPSILON, 0);
+    test_close("sink weights", sink_weights, want_weights, ROWS, 8 * TEST_EPSILON, 0);
+    test_close("lse", lse, wide_lse, ROWS, 8 * TEST_EPSILON, 8 * TEST_EPSILON);
+    test_close("ds", ds, want_ds, ROWS * COLS, 16 * TEST_EPSILON, 0);
+    test_close("dsinks", dsinks, (attn_real[]){(attn_real)sums[0], (attn_real)sums[1]}, 2,
+               64 * TEST_EPSILON, 0);
+    ck_assert(sink_weights[0] == 1 && lse[0] == sinks[0] && p[0] == 0 && ds[0] == 0);
+    ck_assert(dsinks[1] == 0);
+    /* in place */
+    memcpy(ds, dp, sizeof ds);
+    test_ok(attn_softmax_sinks_forward(scores, sink_weights, NULL, scores, sinks, &s));
+    ck_assert_mem_eq(scores, p, sizeof p);
+    test_ok(attn_softmax_sinks_backward(ds, dsinks, ds, p, sink_weights, &s));
+    test_close("ds in place", ds, want_ds, ROWS * COLS, 16 * TEST_EPSILON, 0);
+    free(scores);
+    free(dp);
+}
+END_TEST
+
+/* Nothing overflows or vanishes about a sink that is as low as the scores, or far above them; NaN
+ * in it shows. */
+START_TEST(extreme_sinks) {
+    const attn_shape s = {1, 3, 1, 2, 1};
+    const attn_real low = (attn_real)-1e30, scores[6] = {low, low, 0, 1, 0, -INF};
+    const attn_real sinks[3] = {low, (attn_real)1e30, (attn_real)NAN};
+    attn_real p[6], sink_weights[3], lse[3];
+    test_ok(attn_softmax_sinks_forward(p, sink_weights, lse, scores, sinks, &s));
+    const attn_real third = (attn_real)1 / 3;
+    test_close("p", p, (attn_real[]){third, third, 0, 0, (attn_real)NAN, 0}, 6, TEST_EPSILON, 0);
+    test_close("sink", sink_weights, (attn_real[]){third, 1, (attn_real)NAN}, 3, TEST_EPSILON, 0);
+    test_close("lse", lse, (attn_real[]){low, (attn_real)1e30, (attn_real)NAN}, 3, 0, TEST_EPSILON);
+}
+END_TEST
+
+START_TEST(sinks_refusals) {
+    const attn_shape s = {1, 2, 1, 1, 1}, none = {0, 2, 3, 1, 1};
+    attn_real x[2] = {3, 4}, y[2] = {5, 6};
+    test_refused(attn_softmax_sinks_forward(x, y, NULL, x, NULL, &s), ATTN_ERROR_ARGUMENT);
+    test_refused(attn_softmax_sinks_forward(x, NULL, NULL, x, y, &s), ATTN_ERROR_ARGUMENT);
+    test_refused(attn_softmax_sinks_forward(NULL, x, NULL, x, y, &s), ATTN_ERROR_ARGUMENT);
+    test_refused(attn_softmax_sinks_forward(x, y, NULL, x, y, NULL), ATTN_ERROR_ARGUMENT);
+    test_refused(attn_softmax_sinks_backward(x, y, x, x, NULL, &s), ATTN_ERROR_ARGUMENT);
+    test_refused(attn_softmax_sinks_backward(x, NULL, x, x, x, &s), ATTN_ERROR_ARGUMENT);
+    test_refused(attn_softmax_sinks_backward(x, y, NULL, x, x, &s), ATTN_ERROR_ARGUMENT);
+    ck_assert(x[0] == 3 && x[1] == 4 && y[0] == 5 && y[1] == 6);
+    test_ok(attn_softmax_sinks_forward(NULL, NULL, NULL, NULL, NULL, &none));
+    test_ok(attn_softmax_sinks_backward(NULL, y, NULL, NULL, NULL, &none));
+    ck_assert(y[0] == 0 && y[1] == 0);
+}
+END_TEST
+
 int main(void) {
     const int count = sizeof shapes / sizeof *shapes;
     Suite *suite = suite_create("softmax");
@@ -206,6 +286,9 @@ int main(void) {
     tcase_add_test(tests, extreme_scores);
     tcase_add_test(tests, not_finite_scores);
     tcase_add_test(tests, refusals_and_empties);
+    tcase_add_test(tests, sink_is_a_column);
+    tcase_add_test(tests, extreme_sinks);
+    tcase_add_test(tests, sinks_refusals);
     suite_add_tcase(suite, tests);
     return test_main(suite);
 }
