@@ -17,6 +17,17 @@ START_TEST(good_configurations) {
         {{.d_model = 6, .num_heads = 6, .kernel = ATTN_KERNEL_FUSED, .max_threads = 99}, 1, 144},
         {{.d_model = 8, .num_heads = 2, .rope = ATTN_ROPE_HALF, .rope_base = 0.5}, 4, 256},
         {{.d_model = 3, .num_heads = 1, .d_head = 2, .rope = ATTN_ROPE_INTERLEAVED}, 2, 24},
+        {{.d_model = 6, .num_heads = 3, .softcap = 20, .alibi = true, .dropout = 0.999}, 2, 144},
+        {{.d_model = 6, .num_heads = 3, .sinks = true}, 2, 144 + 3},
+        {{.d_model = 6, .num_heads = 3, .alibi = true, .alibi_learned = true}, 2, 144 + 3},
+        {{.d_model = 6,
+          .num_heads = 3,
+          .bias = true,
+          .sinks = true,
+          .alibi = true,
+          .alibi_learned = true},
+         2,
+         144 + 24 + 3 + 3},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         test_ok(attn_mha_config_check(&table[i].cfg));
@@ -63,6 +74,13 @@ START_TEST(bad_configurations) {
         {{.d_model = 8, .num_heads = 2, .rope = ATTN_ROPE_HALF, .rope_base = NAN},
          ATTN_ERROR_ARGUMENT,
          "rope_base nan"},
+        {{.d_model = 8, .num_heads = 2, .softcap = -1}, ATTN_ERROR_ARGUMENT, "softcap -1"},
+        {{.d_model = 8, .num_heads = 2, .softcap = NAN}, ATTN_ERROR_ARGUMENT, "softcap nan"},
+        {{.d_model = 8, .num_heads = 2, .softcap = INFINITY}, ATTN_ERROR_ARGUMENT, "softcap inf"},
+        {{.d_model = 8, .num_heads = 2, .dropout = 1}, ATTN_ERROR_ARGUMENT, "dropout 1"},
+        {{.d_model = 8, .num_heads = 2, .dropout = -0.5}, ATTN_ERROR_ARGUMENT, "dropout -0.5"},
+        {{.d_model = 8, .num_heads = 2, .dropout = NAN}, ATTN_ERROR_ARGUMENT, "dropout nan"},
+        {{.d_model = 8, .num_heads = 2, .alibi_learned = true}, ATTN_ERROR_ARGUMENT, "alibi"},
         {{.d_model = SIZE_MAX - 8, .num_heads = 1}, ATTN_ERROR_OVERFLOW, "overflows"},
         {{.d_model = half, .num_heads = 2}, ATTN_ERROR_OVERFLOW, "overflows"},
         {{.d_model = 2, .num_heads = 2, .d_head = half}, ATTN_ERROR_OVERFLOW, "overflows"},
@@ -78,6 +96,7 @@ START_TEST(bad_configurations) {
         ck_assert_uint_eq(attn_mha_kv_heads(&table[i].cfg), 0);
         attn_mha_params w = attn_mha_params_view(&table[i].cfg, block);
         ck_assert(!w.wq && !w.wk && !w.wv && !w.wo && !w.bq && !w.bk && !w.bv && !w.bo);
+        ck_assert(!w.sinks && !w.alibi_slopes);
         test_refused(attn_mha_params_init(&table[i].cfg, block, 1), table[i].status);
         ck_assert(block[0] == 1 && block[3] == 4);
     }
@@ -127,6 +146,35 @@ START_TEST(view_of_shared_heads) {
     test_ok(attn_mha_params_init(&cfg, block, 1));
     for (size_t n = 0; n < 209; n++)
         ck_assert(n < 180 ? block[n] != 7 : block[n] == 0);
+}
+END_TEST
+
+/* After the biases, or after the matrices. */
+START_TEST(view_of_sinks_and_slopes) {
+    attn_real block[4 * 36 + 24 + 3 + 3], slopes[3];
+    test_ok(attn_alibi_slopes(slopes, 3));
+    for (unsigned has = 0; has < 8; has++) {
+        const bool bias = has & 1, sinks = has & 2, learned = has & 4;
+        attn_mha_config cfg = {.d_model = 6,
+                               .num_heads = 3,
+                               .bias = bias,
+                               .sinks = sinks,
+                               .alibi = true,
+                               .alibi_learned = learned};
+        attn_real *end = block + 144 + (bias ? 24 : 0);
+        attn_mha_params w = attn_mha_params_view(&cfg, block);
+        ck_assert_ptr_eq(w.sinks, sinks ? end : NULL);
+        ck_assert_ptr_eq(w.alibi_slopes, learned ? end + (sinks ? 3 : 0) : NULL);
+        end += (sinks ? 3 : 0) + (learned ? 3 : 0);
+        ck_assert_ptr_eq(block + attn_mha_num_params(&cfg), end);
+        for (attn_real *x = block; x < end; x++)
+            *x = 7;
+        test_ok(attn_mha_params_init(&cfg, block, 1));
+        for (size_t h = 0; h < 3; h++) {
+            ck_assert(!sinks || w.sinks[h] == 0);
+            ck_assert(!learned || w.alibi_slopes[h] == slopes[h]);
+        }
+    }
 }
 END_TEST
 
@@ -184,6 +232,7 @@ int main(void) {
     tcase_add_test(tests, bad_configurations);
     tcase_add_test(tests, view_covers_the_block);
     tcase_add_test(tests, view_of_shared_heads);
+    tcase_add_test(tests, view_of_sinks_and_slopes);
     tcase_add_test(tests, init_is_xavier_uniform);
     tcase_add_test(tests, init_agrees_between_precisions);
     suite_add_tcase(suite, tests);

@@ -1,5 +1,6 @@
 #include <attn/mha.h>
 #include <attn/random.h>
+#include <attn/score_terms.h>
 
 #include "base/fail.h"
 #include "base/real.h"
@@ -59,7 +60,5 @@ attn_status attn_mha_params_init(const attn_mha_config *config, attn_real *block
         memset(w.bq, 0, (d_inner + 2 * d_kv + d_model) * sizeof *w.bq);
     if (config->sinks)
         memset(w.sinks, 0, config->num_heads * sizeof *w.sinks);
-    if (config->alibi_learned)
-        memset(w.alibi_slopes, 0, config->num_heads * sizeof *w.alibi_slopes);
-    return ATTN_OK;
+    return config->alibi_learned ? attn_alibi_slopes(w.alibi_slopes, config->num_heads) : ATTN_OK;
 }
