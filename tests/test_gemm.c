@@ -387,6 +387,64 @@ START_TEST(products_in_one_call_are_independent) {
 }
 END_TEST
 
+/* Doubles a block of product `data`, which must be whole units of 5 columns. */
+enum { UNIT = 5 };
+
+static void double_block(const void *data, attn_real *c, size_t ldc, size_t row, size_t rows,
+                         size_t column, size_t columns) {
+    const attni_product *p = data;
+    ck_assert(c == p->c + row * ldc + column && ldc == p->ldc);
+    ck_assert_msg(column % UNIT == 0 && columns % UNIT == 0, "columns %zu + %zu", column, columns);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < columns; j++)
+            c[i * ldc + j] *= 2;
+}
+
+/* Every element is doubled once, after its sum is complete, where something follows the product. */
+START_TEST(what_follows_a_product_sees_each_block_once) {
+    enum { COUNT = 4 };
+    static const shape shapes[COUNT] = {{700, 305, 70}, {700, 305, 70}, {3, 5, 7}, {1024, 640, 33}};
+    static const size_t counts[] = {1, 2, 3};
+    for (size_t t = 0; t < sizeof counts / sizeof *counts; t++) {
+        attni_product products[COUNT];
+        attni_after after[COUNT] = {{.run = NULL}};
+        attn_real *alone[COUNT], *shared = test_normal(700 * 70, 1, 3);
+        for (size_t i = 0; i < COUNT; i++) {
+            const shape s = shapes[i];
+            alone[i] = test_poison(s.m * s.n);
+            products[i] = (attni_product){.m = s.m,
+                                          .n = s.n,
+                                          .k = s.k,
+                                          .trans_b = true,
+                                          .alpha = 1,
+                                          .a = i < 2 ? shared : test_normal(s.m * s.k, 1, i),
+                                          .lda = s.k,
+                                          .b = test_normal(s.k * s.n, 1, i + 50),
+                                          .ldb = s.k,
+                                          .c = alone[i],
+                                          .ldc = s.n};
+            attni_gemm_parallel(&products[i], 1, 2);
+            products[i].c = test_poison(s.m * s.n);
+            if (i != 2)
+                after[i] = (attni_after){double_block, &products[i], UNIT};
+        }
+        attni_gemm_parallel_after(products, after, COUNT, counts[t]);
+        for (size_t i = 0; i < COUNT; i++) {
+            for (size_t n = 0; n < shapes[i].m * shapes[i].n; n++)
+                ck_assert_msg(products[i].c[n] == alone[i][n] * (i == 2 ? 1 : 2),
+                              "%zu threads, product %zu, element %zu: %g of %g", counts[t], i, n,
+                              (double)products[i].c[n], (double)alone[i][n]);
+            free(alone[i]);
+            free(products[i].c);
+            free((attn_real *)products[i].b);
+            if (i >= 2)
+                free((attn_real *)products[i].a);
+        }
+        free(shared);
+    }
+}
+END_TEST
+
 START_TEST(peak_is_a_rate) {
     const double one = attn_fma_peak(1), two = attn_fma_peak(2);
     ck_assert_msg(one > 0 && one < 1e5 && two > 0 && two < 1e5, "peaks %g and %g", one, two);
@@ -407,6 +465,7 @@ int main(void) {
     TCase *threads = tcase_create("threads");
     tcase_add_test(threads, any_number_of_threads_gives_the_same_bits);
     tcase_add_test(threads, products_in_one_call_are_independent);
+    tcase_add_test(threads, what_follows_a_product_sees_each_block_once);
     tcase_add_test(threads, peak_is_a_rate);
     suite_add_tcase(suite, threads);
     return test_main(suite);

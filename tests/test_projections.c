@@ -82,9 +82,10 @@ enum { D = 4, ROWS = 3, Q = 6, KV = 2, ROW = Q + 2 * KV };
 static size_t joined(const char *change) {
     static attn_real x[2], y[ROWS * ROW], w[(ROW + 1) * D], b[ROW + 1], dx[2], dw[(ROW + 1) * D];
     attni_way ways[3] = {
-        {x, y, ROWS, Q, ROW, w, b, dx, dw, NULL},
-        {x, y + Q, ROWS, KV, ROW, w + Q * D, b + Q, dx, dw + Q * D, NULL},
-        {x, y + Q + KV, ROWS, KV, ROW, w + (Q + KV) * D, b + Q + KV, dx, dw + (Q + KV) * D, NULL},
+        {x, y, ROWS, Q, ROW, 0, w, b, dx, dw, NULL},
+        {x, y + Q, ROWS, KV, ROW, Q, w + Q * D, b + Q, dx, dw + Q * D, NULL},
+        {x, y + Q + KV, ROWS, KV, ROW, Q + KV, w + (Q + KV) * D, b + Q + KV, dx, dw + (Q + KV) * D,
+         NULL},
     };
     attni_way *last = &ways[2];
     if (strcmp(change, "x") == 0)

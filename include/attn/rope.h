@@ -37,8 +37,8 @@ typedef struct attn_rope_config {
 } attn_rope_config;
 
 /* y (B,H,T,d) <- x (B,H,T,d), both through `strides`, d even. y is overwritten and is either x
- * itself or does not overlap it. Angles are computed in double, each from its position: cosines and
- * sines are exact to 1e-6 at position 16,777,217 and beyond (about 1e-15 times the position).
+ * itself or does not overlap it. Angles are computed in double, from the position itself: cosines
+ * and sines are exact to 1e-6 at position 16,777,217 and beyond (about 1e-15 times the position).
  *
  * Statuses: ATTN_ERROR_ARGUMENT (a missing array, no pairing, a base that is not finite or below 0
  * or whose angles are not finite), ATTN_ERROR_SHAPE (odd d, strides that overlap),

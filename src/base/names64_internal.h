@@ -23,6 +23,7 @@
 #define attni_fused_forward             attni64_fused_forward
 #define attni_gemm                      attni64_gemm
 #define attni_gemm_parallel             attni64_gemm_parallel
+#define attni_gemm_parallel_after       attni64_gemm_parallel_after
 #define attni_gradcheck_evaluate        attni64_gradcheck_evaluate
 #define attni_gradcheck_probe           attni64_gradcheck_probe
 #define attni_kernels_for               attni64_kernels_for
@@ -44,6 +45,8 @@
 #define attni_rope_check                attni64_rope_check
 #define attni_rope_rotate               attni64_rope_rotate
 #define attni_score_terms_row_forward   attni64_score_terms_row_forward
+#define attni_rope_turn                 attni64_rope_turn
+#define attni_rope_turn_all             attni64_rope_turn_all
 #define attni_scores_band_backward      attni64_scores_band_backward
 #define attni_scores_band_forward       attni64_scores_band_forward
 #define attni_shape_check               attni64_shape_check

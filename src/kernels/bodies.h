@@ -15,6 +15,7 @@ void KERNEL(fused_backward)(const attni_fused_head *head, const attni_fused_grad
 size_t KERNEL(fused_backward_scratch)(size_t d_head);
 size_t KERNEL(fused_queries_per_pass)(size_t d_head);
 void KERNEL(gemm)(const attni_product *product);
+void KERNEL(rope)(const attni_turn *turn, attni_angles *angles);
 double KERNEL(fma_chains)(real *sum, size_t rounds);
 void KERNEL(philox)(uint32_t *words, const uint32_t counter[4], uint64_t seed, size_t n);
 

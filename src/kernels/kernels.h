@@ -15,6 +15,7 @@
 
 #include "kernels/fused.h"
 #include "kernels/gemm.h"
+#include "kernels/rope.h"
 
 #include <attn/isa.h>
 #include <stddef.h>
@@ -28,6 +29,10 @@ typedef struct attni_kernels {
 
     /* C = alpha · op(A) op(B) + beta · C + bias, see gemm.h. Uses 32 KiB of stack. */
     void (*gemm)(const attni_product *product);
+
+    /* Turns the rows of `turn`, the first by `angles`, which are left at the position after the
+     * last. Without heads it only steps. */
+    void (*rope)(const attni_turn *turn, attni_angles *angles);
 
     /* Keeps the multiply-add units busy with `rounds` rounds of work that stays in registers,
      * leaves a value that depends on all of it, returns the floating-point operations done. */

@@ -14,6 +14,7 @@ const attni_kernels KERNEL(kernels) = {
     .lanes = VLEN,
     .exp = KERNEL(exp),
     .gemm = KERNEL(gemm),
+    .rope = KERNEL(rope),
     .fma_chains = KERNEL(fma_chains),
     .philox = KERNEL(philox),
     .fused_forward = KERNEL(fused_forward),

@@ -4,7 +4,6 @@
 #include "base/size.h"
 #include "layer/projections.h"
 #include "ops/linear_products.h"
-#include "ops/rope.h"
 
 /* Stands for an array while an arena only counts: not NULL, which would mean not wanted, and never
  * followed. */
@@ -65,22 +64,19 @@ static attn_sdpa_input core_input(const attni_mha *call, const attn_mha_params *
                              .dropout_seed = saved->input.dropout_seed};
 }
 
-/* Turns queries (B,Lq,H,d) and keys (B,Lk,Hkv,d), or their gradients back, in place; either may be
- * NULL. Both paths of the core then see turned rows and need to know nothing of it. */
-static void turn(const attni_mha *call, real *q, real *k, bool back) {
+/* Turns the gradients of q and k back, in place; either may be NULL. */
+static void turn_back(const attni_mha *call, const projected *p) {
     const attn_shape *s = &call->shape;
-    const attn_strides strides_q = strides_of(s->len_q, call->row_q, s->d_head);
-    const attn_strides strides_k = strides_of(s->len_k, call->row_k, s->d_head);
-    attn_shape shape_k = *s;
-    shape_k.num_heads = s->num_kv_heads;
-    if (call->rope_q.pairing == ATTN_ROPE_NONE)
+    const size_t threads = call->core.max_threads;
+    const bool as_one = call->turn_as_one && p->q;
+    if (call->rope_q.config.pairing == ATTN_ROPE_NONE)
         return;
-    if (q)
-        attni_rope_rotate(q, q, &strides_q, &call->rope_q, s, s->len_q, back,
-                          call->core.max_threads);
-    if (k)
-        attni_rope_rotate(k, k, &strides_k, &call->rope_k, &shape_k, s->len_k, back,
-                          call->core.max_threads);
+    if (p->q)
+        attni_rope_turn_all(p->q, call->row_q, s->num_heads + (as_one ? s->num_kv_heads : 0),
+                            call->rows_q, &call->rope_q, true, threads);
+    if (p->k && !as_one)
+        attni_rope_turn_all(p->k, call->row_k, s->num_kv_heads, call->rows_k, &call->rope_k, true,
+                            threads);
 }
 
 /* The three ways in, or with `p` holding gradients the three ways back, joined where they can be.
@@ -91,16 +87,40 @@ static size_t ways_of(const attni_mha *call, attni_way ways[3], const projected 
     const attn_mha_params no_dw = {0};
     const attn_mha_input_grads no_dx = {0};
     const bool self = call->self;
-    const size_t rows_k = call->rows_k, d_kv = call->d_kv, row_k = call->row_k;
-    const real *x_k = self ? in->query : in->key, *x_v = self ? in->query : in->value;
     dw = dw ? dw : &no_dw;
     dx = dx ? dx : &no_dx;
-    ways[0] = (attni_way){in->query, p->q,  call->rows_q, call->d_inner, call->row_q,
-                          w->wq,     w->bq, dx->query,    dw->wq,        dw->bq};
-    ways[1] = (attni_way){
-        x_k, p->k, rows_k, d_kv, row_k, w->wk, w->bk, self ? dx->query : dx->key, dw->wk, dw->bk};
-    ways[2] = (attni_way){
-        x_v, p->v, rows_k, d_kv, row_k, w->wv, w->bv, self ? dx->query : dx->value, dw->wv, dw->bv};
+    ways[0] = (attni_way){.x = in->query,
+                          .y = p->q,
+                          .rows = call->rows_q,
+                          .width = call->d_inner,
+                          .stride = call->row_q,
+                          .w = w->wq,
+                          .b = w->bq,
+                          .dx = dx->query,
+                          .dw = dw->wq,
+                          .db = dw->bq};
+    ways[1] = (attni_way){.x = self ? in->query : in->key,
+                          .y = p->k,
+                          .rows = call->rows_k,
+                          .width = call->d_kv,
+                          .stride = call->row_k,
+                          .column = call->d_inner,
+                          .w = w->wk,
+                          .b = w->bk,
+                          .dx = self ? dx->query : dx->key,
+                          .dw = dw->wk,
+                          .db = dw->bk};
+    ways[2] = (attni_way){.x = self ? in->query : in->value,
+                          .y = p->v,
+                          .rows = call->rows_k,
+                          .width = call->d_kv,
+                          .stride = call->row_k,
+                          .column = call->d_inner + call->d_kv,
+                          .w = w->wv,
+                          .b = w->bv,
+                          .dx = self ? dx->query : dx->value,
+                          .dw = dw->wv,
+                          .db = dw->bv};
     return attni_ways_join(ways, 3, call->d_model);
 }
 
@@ -117,7 +137,7 @@ static size_t ways_of(const attni_mha *call, attni_way ways[3], const projected 
 static attn_status forward(const attni_mha *call, const attn_mha_params *w,
                            const attn_mha_input *input, real *y, attn_arena *arena,
                            attn_mha_saved *saved, bool keep) {
-    const size_t rows = call->rows_q, d = call->d_inner, threads = call->core.max_threads;
+    const size_t rows = call->rows_q, d = call->d_inner;
     projected p;
     attni_way ways[3];
     ATTNI_TRY(carve_projected(call, &p, arena));
@@ -129,8 +149,7 @@ static attn_status forward(const attni_mha *call, const attn_mha_params *w,
 
     if (!arena->measuring) {
         const size_t count = ways_of(call, ways, &p, input, w, NULL, NULL);
-        attni_project(ways, count, call->d_model, threads);
-        turn(call, p.q, p.k, false);
+        attni_project(call, ways, count);
     }
 
     attn_sdpa_input in = core_input(call, w, saved);
@@ -144,7 +163,7 @@ static attn_status forward(const attni_mha *call, const attn_mha_params *w,
     if (!arena->measuring) {
         attni_product output =
             linear_product_y(y, saved->context, w->wo, w->bo, rows, d, call->d_model);
-        attni_gemm_parallel(&output, 1, threads);
+        attni_gemm_parallel(&output, 1, call->core.max_threads);
     }
     return ATTN_OK;
 }
@@ -234,9 +253,9 @@ static attn_status backward(const attni_mha *call, const attn_mha_params *w,
     ATTNI_TRY(attn_sdpa_backward(&call->core, &saved->core, dcontext,
                                  &saved->core.output.context_strides, &grads, arena));
     if (!arena->measuring) {
-        turn(call, p.q, p.k, true);
+        turn_back(call, &p);
         const size_t count = ways_of(call, ways, &p, &saved->input, w, dw, dx);
-        attni_project_back(ways, count, call->d_model, call->core.max_threads);
+        attni_project_back(call, ways, count);
         add_vectors(call, dw, &grads);
     }
     return ATTN_OK;

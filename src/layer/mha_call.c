@@ -2,7 +2,6 @@
 
 #include "base/fail.h"
 #include "base/size.h"
-#include "ops/rope.h"
 
 /* The bytes of every array of the call can be counted. */
 static bool sizes_fit(const attni_mha *call, const attn_mha_input *input) {
@@ -24,14 +23,17 @@ static bool sizes_fit(const attni_mha *call, const attn_mha_input *input) {
 static attn_status resolve_rope(attni_mha *call, const attn_mha_config *config,
                                 const attn_mha_input *input) {
     const attn_shape *s = &call->shape;
-    call->rope_q = call->rope_k = (attn_rope_config){config->rope, config->rope_base, 0};
-    call->rope_q.position =
+    const attn_rope_config rope = {config->rope, config->rope_base, 0};
+    call->rope_q = (attni_rope_rows){.config = rope, .d_head = s->d_head, .len = s->len_q};
+    call->rope_k = (attni_rope_rows){.config = rope, .d_head = s->d_head, .len = s->len_k};
+    call->rope_q.config.position =
         input->has_rope_position ? input->rope_position : (int64_t)(s->len_k - s->len_q);
-    call->rope_k.position = input->rope_key_position;
+    call->rope_k.config.position = input->rope_key_position;
+    call->turn_as_one = call->self && call->rope_q.config.position == input->rope_key_position;
     if (config->rope == ATTN_ROPE_NONE || s->batch == 0)
         return ATTN_OK;
-    ATTNI_TRY(attni_rope_check("attn_mha: queries", &call->rope_q, s->len_q, s->d_head));
-    return attni_rope_check("attn_mha: keys", &call->rope_k, s->len_k, s->d_head);
+    ATTNI_TRY(attni_rope_check("attn_mha: queries", &call->rope_q.config, s->len_q, s->d_head));
+    return attni_rope_check("attn_mha: keys", &call->rope_k.config, s->len_k, s->d_head);
 }
 
 attn_status attni_mha_resolve(attni_mha *call, const attn_mha_config *config,
@@ -107,11 +109,11 @@ attn_status attni_mha_check_forward(const attni_mha *call, const attn_mha_params
 /* What the backward does to scores and weights must be what the forward did. The scale is compared
  * where it is used, in the core. */
 static attn_status check_same_terms(const attni_mha *call, const attni_mha *then) {
-    if (then->rope_q.pairing != call->rope_q.pairing || then->rope_q.base != call->rope_q.base)
+    const attn_rope_config *turned = &then->rope_q.config, *turning = &call->rope_q.config;
+    if (turned->pairing != turning->pairing || turned->base != turning->base)
         return attni_fail(ATTN_ERROR_ARGUMENT,
                           "rope is %d of base %g, but saved comes from %d of base %g",
-                          (int)call->rope_q.pairing, call->rope_q.base, (int)then->rope_q.pairing,
-                          then->rope_q.base);
+                          (int)turning->pairing, turning->base, (int)turned->pairing, turned->base);
     if (then->core.softcap != call->core.softcap || then->core.dropout != call->core.dropout)
         return attni_fail(
             ATTN_ERROR_ARGUMENT, "softcap is %g and dropout %g, but saved comes from %g and %g",

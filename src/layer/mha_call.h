@@ -7,18 +7,20 @@
 #define ATTNI_LAYER_MHA_CALL_H
 
 #include "base/real.h"
+#include "ops/rope.h"
 
 #include <attn/mha.h>
 
 typedef struct attni_mha {
-    attn_shape shape;                /* B, H, Lq, Lk, d, Hkv */
-    size_t d_model;                  /* D */
-    size_t d_inner;                  /* H·d */
-    size_t d_kv;                     /* Hkv·d */
-    size_t rows_q, rows_k;           /* B·Lq, B·Lk */
-    bool self;                       /* one input serves as query, key and value, which then lie */
-    size_t row_q, row_k;             /* side by side. Reals from row to row of q, and of k and v */
-    attn_rope_config rope_q, rope_k; /* pairing ATTN_ROPE_NONE: nothing is turned */
+    attn_shape shape;               /* B, H, Lq, Lk, d, Hkv */
+    size_t d_model;                 /* D */
+    size_t d_inner;                 /* H·d */
+    size_t d_kv;                    /* Hkv·d */
+    size_t rows_q, rows_k;          /* B·Lq, B·Lk */
+    bool self;                      /* one input serves as query, key and value, which then lie */
+    size_t row_q, row_k;            /* side by side. Reals from row to row of q, and of k and v */
+    attni_rope_rows rope_q, rope_k; /* pairing ATTN_ROPE_NONE: nothing is turned */
+    bool turn_as_one;               /* q and k side by side, at the same positions */
     attn_sdpa_config core;
     bool sinks, learned_slopes; /* parameters that the core reads */
 } attni_mha;

@@ -1,5 +1,6 @@
 #include "layer/projections.h"
 
+#include "base/size.h"
 #include "ops/linear_products.h"
 
 enum { MOST_WAYS = 3 };
@@ -27,19 +28,49 @@ size_t attni_ways_join(attni_way *ways, size_t count, size_t d_model) {
     return last + 1;
 }
 
-void attni_project(const attni_way *ways, size_t count, size_t d_model, size_t max_threads) {
+typedef struct turning {
+    const attni_mha *call;
+    const attni_way *way;
+} turning;
+
+/* Turns what a block has of the columns begin .. end - 1; `column` is that of the block's first. */
+static void turn_columns(real *block, size_t ldc, size_t row, size_t rows, size_t column,
+                         size_t columns, size_t begin, size_t end, const attni_rope_rows *where) {
+    const size_t from = size_max(column, begin), to = size_min(column + columns, end);
+    if (from < to)
+        attni_rope_turn(block + (from - column), ldc, (to - from) / where->d_head, row, row + rows,
+                        where, false);
+}
+
+static void turn_block(const void *data, real *block, size_t ldc, size_t row, size_t rows,
+                       size_t column, size_t columns) {
+    const turning *t = data;
+    const size_t d = t->call->d_inner, d_kv = t->call->d_kv;
+    const size_t end_q = t->call->turn_as_one ? d + d_kv : d;
+    column += t->way->column;
+    turn_columns(block, ldc, row, rows, column, columns, 0, end_q, &t->call->rope_q);
+    turn_columns(block, ldc, row, rows, column, columns, end_q, d + d_kv, &t->call->rope_k);
+}
+
+void attni_project(const attni_mha *call, const attni_way *ways, size_t count) {
     attni_product products[MOST_WAYS];
+    attni_after after[MOST_WAYS];
+    turning turned[MOST_WAYS];
     for (size_t i = 0; i < count; i++) {
         const attni_way *way = &ways[i];
         products[i] =
-            linear_product_y(way->y, way->x, way->w, way->b, way->rows, d_model, way->width);
+            linear_product_y(way->y, way->x, way->w, way->b, way->rows, call->d_model, way->width);
         products[i].ldc = way->stride;
+        turned[i] = (turning){call, way};
+        after[i] = (attni_after){turn_block, &turned[i], call->shape.d_head};
     }
-    attni_gemm_parallel(products, count, max_threads);
+    attni_gemm_parallel_after(products, call->rope_q.config.pairing ? after : NULL, count,
+                              call->core.max_threads);
 }
 
 /* Products to one dx stand side by side, so that they take one pass over it. */
-void attni_project_back(const attni_way *ways, size_t count, size_t d_model, size_t max_threads) {
+void attni_project_back(const attni_mha *call, const attni_way *ways, size_t count) {
+    const size_t d_model = call->d_model;
     attni_product products[3 * MOST_WAYS];
     const attni_way *end = ways + count;
     size_t n = 0;
@@ -61,5 +92,5 @@ void attni_project_back(const attni_way *ways, size_t count, size_t d_model, siz
             products[n] = linear_product_db(way->db, way->y, way->rows, way->width);
             products[n++].ldb = way->stride;
         }
-    attni_gemm_parallel(products, n, max_threads);
+    attni_gemm_parallel(products, n, call->core.max_threads);
 }

@@ -11,14 +11,13 @@
 #ifndef ATTNI_LAYER_PROJECTIONS_H
 #define ATTNI_LAYER_PROJECTIONS_H
 
-#include "base/real.h"
-
-#include <stddef.h>
+#include "layer/mha_call.h"
 
 typedef struct attni_way {
     const real *x; /* (rows, D) */
     real *y;       /* (rows, width), `stride` reals from row to row: q, k or v, or its gradient */
     size_t rows, width, stride;
+    size_t column;      /* of y's first element, counted over the columns of q, k and v */
     const real *w, *b;  /* (width, D) and (width); b may be NULL */
     real *dx, *dw, *db; /* of the backward; NULL = not wanted */
 } attni_way;
@@ -26,9 +25,10 @@ typedef struct attni_way {
 /* Joins ways, in place and in their order; returns how many are left. */
 size_t attni_ways_join(attni_way *ways, size_t count, size_t d_model);
 
-void attni_project(const attni_way *ways, size_t count, size_t d_model, size_t max_threads);
+/* With rope q and k are turned as well, block by block, right after a product has written one. */
+void attni_project(const attni_mha *call, const attni_way *ways, size_t count);
 
 /* dw and db are added to, dx is overwritten; ways with the same dx are added up in it. */
-void attni_project_back(const attni_way *ways, size_t count, size_t d_model, size_t max_threads);
+void attni_project_back(const attni_mha *call, const attni_way *ways, size_t count);
 
 #endif

@@ -74,14 +74,24 @@ typedef struct grid {
     size_t tile_rows, tile_columns, rows, columns; /* of a tile; of the grid */
 } grid;
 
+/* Strips of 64 columns suit the kernels; the least multiple of them that is whole units. */
+static size_t strip_of(size_t unit) {
+    size_t strip = unit;
+    while (strip % 64 != 0)
+        strip *= 2;
+    return strip;
+}
+
 /* Tiles of about 2^20 multiply-adds or more, at most about 32 of them, in powers of two down the
  * rows, so that 2, 4 or 8 threads get equal shares. For oneDNN they are as wide as may be. They are
  * high, most of all where op(B) is too large for a cache, because the tiles of the same columns
- * pack the same part of B again. Depends on the shape alone. */
-static grid grid_of(const attni_product *p) {
+ * pack the same part of B again. A tile is whole units of columns wide. Depends on the shape alone.
+ */
+static grid grid_of(const attni_product *p, size_t unit) {
     const double tile_work = 1 << 20, most_tiles = 32, cached_reals = 1 << 18;
     const bool library = onednn_is_better(p), cached = (double)p->k * (double)p->n <= cached_reals;
-    const size_t wide = library ? 768 : 256, strip = 64, least_rows = library || !cached ? 192 : 32;
+    const size_t wide = library ? 768 : 256, strip = strip_of(unit);
+    const size_t least_rows = library || !cached ? 192 : 32;
     grid g = {0};
     if (p->m == 0 || p->n == 0)
         return g;
@@ -98,18 +108,27 @@ static grid grid_of(const attni_product *p) {
     return g;
 }
 
-static void run_tile(const attni_product *product, const grid *g, size_t tile) {
+/* With something to follow, the tile goes down in blocks that a second-level cache holds. */
+static void run_tile(const attni_product *product, const attni_after *after, const grid *g,
+                     size_t tile) {
+    enum { BLOCK_ROWS = 256 };
     attni_product p = *product;
-    const size_t row = tile / g->columns * g->tile_rows;
     const size_t column = tile % g->columns * g->tile_columns;
-    p.m = size_min(p.m - row, g->tile_rows);
+    size_t row = tile / g->columns * g->tile_rows;
+    const size_t end = size_min(p.m, row + g->tile_rows);
+    const size_t step = after ? BLOCK_ROWS : g->tile_rows;
     p.n = size_min(p.n - column, g->tile_columns);
-    p.a += p.trans_a ? row : row * p.lda;
     p.b += p.trans_b ? column * p.ldb : column;
-    p.c += row * p.ldc + column;
     if (p.bias)
         p.bias += column;
-    attni_gemm(&p);
+    for (; row < end; row += step) {
+        p.m = size_min(end - row, step);
+        p.a = product->a + (p.trans_a ? row : row * p.lda);
+        p.c = product->c + row * p.ldc + column;
+        attni_gemm(&p);
+        if (after)
+            after->run(after->data, p.c, p.ldc, row, p.m, column, p.n);
+    }
 }
 
 /* At most GROUP products share one parallel region. */
@@ -117,6 +136,7 @@ enum { GROUP = 16 };
 
 typedef struct group {
     const attni_product *products;
+    const attni_after *after; /* NULL = nothing follows any of them */
     size_t count;
     grid grids[GROUP]; /* no tiles where a product follows the one before it, tile by tile */
     size_t tiles;      /* of all products */
@@ -139,11 +159,15 @@ static size_t tiles_of(const group *g, size_t i) {
     return g->grids[i].rows * g->grids[i].columns;
 }
 
-static group group_of(const attni_product *products, size_t count) {
-    group g = {.products = products, .count = count};
+static group group_of(const attni_product *products, const attni_after *after, size_t count) {
+    group g = {.products = products, .after = after, .count = count};
+    size_t unit = 1;
+    for (size_t i = 0; after && i < count; i++)
+        if (after[i].run)
+            unit = after[i].unit;
     for (size_t i = 0; i < count; i++) {
         if (!follows(products, i))
-            g.grids[i] = grid_of(&products[i]);
+            g.grids[i] = grid_of(&products[i], unit);
         g.tiles += tiles_of(&g, i);
         g.work += (double)products[i].m * (double)products[i].n * (double)products[i].k;
     }
@@ -152,9 +176,11 @@ static group group_of(const attni_product *products, size_t count) {
 
 /* A tile of product i, and the same tile of those that follow it. */
 static void run_chain(const group *g, size_t i, size_t tile) {
-    run_tile(&g->products[i], &g->grids[i], tile);
-    for (size_t next = i + 1; next < g->count && follows(g->products, next); next++)
-        run_tile(&g->products[next], &g->grids[i], tile);
+    const grid *cut = &g->grids[i];
+    do {
+        const attni_after *after = g->after && g->after[i].run ? &g->after[i] : NULL;
+        run_tile(&g->products[i], after, cut, tile);
+    } while (++i < g->count && follows(g->products, i));
 }
 
 static void run_any(const group *g, size_t tile) {
@@ -194,13 +220,19 @@ static void run_group(const group *g, size_t threads) {
     }
 }
 
-void attni_gemm_parallel(const attni_product *products, size_t count, size_t max_threads) {
+void attni_gemm_parallel_after(const attni_product *products, const attni_after *after,
+                               size_t count, size_t max_threads) {
     for (size_t i = 0; i < count; i += GROUP) {
-        const group g = group_of(products + i, size_min(count - i, GROUP));
+        const group g =
+            group_of(products + i, after ? after + i : NULL, size_min(count - i, GROUP));
         run_group(&g, g.work < (double)PARALLEL_MIN_WORK
                           ? 1
                           : size_min(threads_resolve(max_threads), g.tiles));
     }
+}
+
+void attni_gemm_parallel(const attni_product *products, size_t count, size_t max_threads) {
+    attni_gemm_parallel_after(products, NULL, count, max_threads);
 }
 
 void attni_column_sums_add(real *sums, const real *x, size_t rows, size_t columns,

@@ -22,6 +22,19 @@ void attni_gemm(const attni_product *product);
  * and has beta = 1 is added to it, tile by tile: so a sum of products takes one pass over C. */
 void attni_gemm_parallel(const attni_product *products, size_t count, size_t max_threads);
 
+/* What is done to a block of C right after it is written, while it is in the cache. `unit` columns
+ * that belong together (one head) are in one block. */
+typedef struct attni_after {
+    void (*run)(const void *data, real *c, size_t ldc, size_t row, size_t rows, size_t column,
+                size_t columns); /* c is the block, row and column its place in C; NULL = nothing */
+    const void *data;
+    size_t unit; /* at least 1, the same for all products of a call that have one */
+} attni_after;
+
+/* The same, where after[i] follows product i, to whose C no other product adds. */
+void attni_gemm_parallel_after(const attni_product *products, const attni_after *after,
+                               size_t count, size_t max_threads);
+
 /* sums[j] += sum over rows of x[row, j], x (rows, columns) contiguous. */
 void attni_column_sums_add(real *sums, const real *x, size_t rows, size_t columns,
                            size_t max_threads);

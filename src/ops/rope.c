@@ -2,15 +2,16 @@
 
 #include "base/fail.h"
 #include "base/size.h"
+#include "kernels/kernels.h"
 #include "ops/parallel.h"
 #include "ops/strides.h"
 
 #include <math.h>
 #include <string.h>
 
-/* A task is a block of tokens, so that a frequency, which costs a power, serves all of them. Pairs
- * are taken some at a time, so that tables fit on the stack whatever d is. */
-enum { TOKENS = 32, PAIRS = 64 };
+/* Angles are worked out anew at every multiple of BLOCK and stepped from there: so a token has the
+ * same bits whichever call it comes in, and an error adds up over no more than BLOCK - 1 steps. */
+enum { BLOCK = 64 };
 
 static double base_of(const attn_rope_config *config) {
     return config->base == 0 ? 10000 : config->base;
@@ -48,89 +49,157 @@ attn_status attni_rope_check(const char *function, const attn_rope_config *confi
     return ATTN_OK;
 }
 
-/* (x, y) -> (x cos - y sin, x sin + y cos) for `count` pairs of a row, from pair `first` on. */
-static void turn_interleaved(real *restrict row, size_t first, size_t count,
-                             const real *restrict cosine, const real *restrict sine) {
-    real *restrict pairs = row + 2 * first;
-    for (size_t m = 0; m < count; m++) {
-        real x = pairs[2 * m], y = pairs[2 * m + 1];
-        pairs[2 * m] = x * cosine[m] - y * sine[m];
-        pairs[2 * m + 1] = x * sine[m] + y * cosine[m];
+/* Frequencies of some pairs, and their angles at one position. */
+typedef struct pairs {
+    double frequency[ATTNI_ROPE_PAIRS];
+    attni_angles angles;
+} pairs;
+
+static pairs pairs_of(const attn_rope_config *config, size_t d_head, size_t first) {
+    pairs p;
+    attni_angles *a = &p.angles;
+    a->first = first;
+    a->count = size_min(ATTNI_ROPE_PAIRS, d_head / 2 - first);
+    for (size_t m = 0; m < a->count; m++) {
+        p.frequency[m] = frequency(base_of(config), first + m, d_head);
+        a->step_cosine[m] = cos(p.frequency[m]);
+        a->step_sine[m] = sin(p.frequency[m]);
     }
+    return p;
 }
 
-static void turn_half(real *row, size_t half, size_t first, size_t count,
-                      const real *restrict cosine, const real *restrict sine) {
-    real *restrict low = row + first, *restrict high = row + half + first;
-    for (size_t m = 0; m < count; m++) {
-        real x = low[m], y = high[m];
-        low[m] = x * cosine[m] - y * sine[m];
-        high[m] = x * sine[m] + y * cosine[m];
+/* Places from the multiple of BLOCK at or below a position. */
+static size_t place_in_block(int64_t position) {
+    const int64_t place = position % BLOCK;
+    return (size_t)(place < 0 ? place + BLOCK : place);
+}
+
+static void set_angles(pairs *p, int64_t position, const attni_kernels *kernels) {
+    const size_t place = place_in_block(position);
+    for (size_t m = 0; m < p->angles.count; m++) {
+        const double angle = (double)(position - (int64_t)place) * p->frequency[m];
+        p->angles.cosine[m] = cos(angle);
+        p->angles.sine[m] = sin(angle);
     }
+    kernels->rope(&(attni_turn){.rows = place}, &p->angles);
 }
 
-typedef struct rotation {
-    real *y;
-    const real *x;
-    attn_strides strides;
-    attn_rope_config config;
-    size_t batch, num_heads, d_head;
-    double sign; /* 1 forward, -1 back */
-} rotation;
-
-/* Turns `count` pairs of a token in every head of every sample: they share one table. */
-static void turn_token(const rotation *r, size_t token, size_t first, size_t count,
-                       const real *cosine, const real *sine) {
-    size_t half = r->d_head / 2;
-    for (size_t b = 0; b < r->batch; b++)
-        for (size_t h = 0; h < r->num_heads; h++) {
-            size_t at = b * r->strides.batch + h * r->strides.head + token * r->strides.token;
-            real *row = r->y + at;
-            if (first == 0 && r->y != r->x)
-                memcpy(row, r->x + at, r->d_head * sizeof *row);
-            if (r->config.pairing == ATTN_ROPE_HALF)
-                turn_half(row, half, first, count, cosine, sine);
-            else
-                turn_interleaved(row, first, count, cosine, sine);
-        }
-}
-
-/* Every angle comes from its own position, not from the angle before: no error adds up, and a token
- * has the same bits whichever block it is in. */
-static void turn_tokens(const rotation *r, size_t begin, size_t end) {
-    double frequencies[PAIRS];
-    real cosine[PAIRS], sine[PAIRS];
-    for (size_t first = 0; first < r->d_head / 2; first += PAIRS) {
-        size_t count = size_min(PAIRS, r->d_head / 2 - first);
-        for (size_t m = 0; m < count; m++)
-            frequencies[m] = frequency(base_of(&r->config), first + m, r->d_head);
-        for (size_t t = begin; t < end; t++) {
-            double position = (double)(r->config.position + (int64_t)t);
-            for (size_t m = 0; m < count; m++) {
-                double angle = position * frequencies[m];
-                cosine[m] = (real)cos(angle);
-                sine[m] = (real)(r->sign * sin(angle));
-            }
-            turn_token(r, t, first, count, cosine, sine);
+/* All rows of `turn`, the first at `position`, a block of positions at a time. */
+static void turn_rows(const attni_turn *turn, const attn_rope_config *config, int64_t position) {
+    const attni_kernels *kernels = attni_kernels_get();
+    attni_turn block = *turn;
+    block.interleaved = config->pairing == ATTN_ROPE_INTERLEAVED;
+    for (size_t first = 0; first < turn->d_head / 2; first += ATTNI_ROPE_PAIRS) {
+        pairs p = pairs_of(config, turn->d_head, first);
+        block.x = turn->x;
+        for (size_t t = 0; t < turn->rows; t += block.rows) {
+            const int64_t at = position + (int64_t)t;
+            block.rows = size_min(turn->rows - t, BLOCK - place_in_block(at));
+            set_angles(&p, at, kernels);
+            kernels->rope(&block, &p.angles);
+            block.x += block.rows * block.row;
         }
     }
 }
 
-/* A pair costs some 4 multiply-adds in each head, a sine and a cosine about 40. */
+/* Sequences laid end to end: the one that row `row` is in, as its first row and one past its last.
+ */
+typedef struct span {
+    size_t begin, end;
+} span;
+
+static span sequence_of(const attni_rope_rows *where, size_t row, size_t *sequence) {
+    if (!where->offsets) {
+        *sequence = row / where->len;
+        return (span){*sequence * where->len, (*sequence + 1) * where->len};
+    }
+    size_t low = 0, high = where->sequences; /* offsets[low] <= row < offsets[high] */
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (where->offsets[middle] <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    *sequence = low;
+    return (span){where->offsets[low], where->offsets[low + 1]};
+}
+
+void attni_rope_turn(real *x, size_t row, size_t heads, size_t first, size_t end,
+                     const attni_rope_rows *where, bool back) {
+    const size_t d_head = where->d_head;
+    while (first < end) {
+        size_t sequence;
+        const span in = sequence_of(where, first, &sequence);
+        const size_t count = size_min(end, in.end) - first;
+        int64_t position = where->config.position + (int64_t)(first - in.begin);
+        if (where->keys)
+            position += (int64_t)(where->keys[sequence + 1] - where->keys[sequence]) -
+                        (int64_t)(in.end - in.begin);
+        const attni_turn turn = {.x = x,
+                                 .row = row,
+                                 .head = d_head,
+                                 .rows = count,
+                                 .heads = heads,
+                                 .d_head = d_head,
+                                 .back = back};
+        turn_rows(&turn, &where->config, position);
+        x += count * row;
+        first += count;
+    }
+}
+
+/* A pair costs some 4 multiply-adds in each head, and its angle as much as 8 heads. */
+static size_t work_of(size_t rows_in_task, size_t heads, size_t d_head) {
+    return rows_in_task * (d_head / 2) * (4 * heads + 32);
+}
+
+void attni_rope_turn_all(real *x, size_t row, size_t heads, size_t count,
+                         const attni_rope_rows *where, bool back, size_t max_threads) {
+    enum { ROWS = 128 };
+    const size_t tasks = size_div_up(count, ROWS);
+    const int threads = threads_for(max_threads, tasks, work_of(ROWS, heads, where->d_head));
+    (void)threads; /* without OpenMP */
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (size_t task = 0; task < tasks; task++)
+        attni_rope_turn(x + task * ROWS * row, row, heads, task * ROWS,
+                        size_min(count, (task + 1) * ROWS), where, back);
+}
+
+/* Tokens begin .. end - 1 of one sample. */
+static void turn_tokens(real *y, const real *x, const attn_strides *s, const attn_shape *shape,
+                        const attn_rope_config *config, size_t begin, size_t end, bool back) {
+    const size_t at = begin * s->token;
+    if (y != x)
+        for (size_t h = 0; h < shape->num_heads; h++)
+            for (size_t t = begin; t < end; t++)
+                memcpy(y + h * s->head + t * s->token, x + h * s->head + t * s->token,
+                       shape->d_head * sizeof *y);
+    const attni_turn turn = {.x = y + at,
+                             .row = s->token,
+                             .head = s->head,
+                             .rows = end - begin,
+                             .heads = shape->num_heads,
+                             .d_head = shape->d_head,
+                             .back = back};
+    turn_rows(&turn, config, config->position + (int64_t)begin);
+}
+
 void attni_rope_rotate(real *y, const real *x, const attn_strides *strides,
                        const attn_rope_config *config, const attn_shape *shape, size_t len,
                        bool back, size_t max_threads) {
     if (shape->batch * shape->num_heads == 0 || len == 0)
         return;
-    rotation r = {
-        y, x, *strides, *config, shape->batch, shape->num_heads, shape->d_head, back ? -1 : 1};
-    size_t tasks = size_div_up(len, TOKENS);
-    size_t work = TOKENS * (r.d_head / 2) * (4 * r.batch * r.num_heads + 40);
-    int threads = threads_for(max_threads, tasks, work);
+    const size_t blocks = size_div_up(len, BLOCK), tasks = shape->batch * blocks;
+    const int threads =
+        threads_for(max_threads, tasks, work_of(BLOCK, shape->num_heads, shape->d_head));
     (void)threads; /* without OpenMP */
 #pragma omp parallel for schedule(static) num_threads(threads)
-    for (size_t task = 0; task < tasks; task++)
-        turn_tokens(&r, task * TOKENS, size_min(len, (task + 1) * TOKENS));
+    for (size_t task = 0; task < tasks; task++) {
+        const size_t at = task / blocks * strides->batch, begin = task % blocks * BLOCK;
+        turn_tokens(y + at, x + at, strides, shape, config, begin, size_min(len, begin + BLOCK),
+                    back);
+    }
 }
 
 static attn_status check_call(const char *function, const attni_tensor *out, const attni_tensor *in,
