@@ -16,6 +16,11 @@ typedef long double wide;
 
 /* What may be done to scores and weights; zeroed = nothing. */
 typedef struct fused_terms {
+    double softcap;
+    const attn_real *bias;
+    attn_broadcast bias_strides;
+    size_t bias_size;        /* of the array that the strides lead through */
+    const attn_real *slopes; /* (H) */
     double dropout;
     uint64_t seed;
 } fused_terms;
@@ -31,6 +36,8 @@ typedef struct fused_case {
 
 typedef struct fused_results {
     attn_real *context, *lse, *dquery, *dkey, *dvalue;
+    attn_real *dbias, *dslopes;     /* as many as there are of the bias, and H; or NULL */
+    double dbias_size, dslope_size; /* model: the largest sum of what they cancel from */
     double dscore_size; /* model: largest |p|·(|dp| + |D|)·|scale|·|q or k|, what dq and dk cancel
                            from */
 } fused_results;
@@ -61,9 +68,19 @@ static inline void fused_case_free(fused_case *c) {
 }
 
 static inline fused_results fused_results_make(const attn_shape *s) {
-    return (fused_results){test_poison(size_q(s)), test_poison(s->batch * s->num_heads * s->len_q),
-                           test_poison(size_q(s)), test_poison(size_k(s)),
-                           test_poison(size_k(s)), 0};
+    return (fused_results){.context = test_poison(size_q(s)),
+                           .lse = test_poison(s->batch * s->num_heads * s->len_q),
+                           .dquery = test_poison(size_q(s)),
+                           .dkey = test_poison(size_k(s)),
+                           .dvalue = test_poison(size_k(s))};
+}
+
+/* Room for the gradients of a case's terms as well. */
+static inline fused_results fused_results_of(const fused_case *c) {
+    fused_results r = fused_results_make(&c->shape);
+    r.dbias = c->terms.bias ? test_poison(c->terms.bias_size) : NULL;
+    r.dslopes = c->terms.slopes ? test_poison(c->shape.num_heads) : NULL;
+    return r;
 }
 
 static inline void fused_results_free(fused_results *r) {
@@ -72,6 +89,8 @@ static inline void fused_results_free(fused_results *r) {
     free(r->dquery);
     free(r->dkey);
     free(r->dvalue);
+    free(r->dbias);
+    free(r->dslopes);
 }
 
 static inline wide model_round(wide x, bool narrow) {
@@ -85,9 +104,43 @@ static inline wide model_dot(const attn_real *a, const attn_real *b, size_t d, b
     return sum;
 }
 
-/* One row of weights; returns its log-sum-exp. Blocked pairs get 0 and are not read. */
-static inline wide model_weights(wide *weights, const fused_case *c, const attni_mask *mask,
-                                 size_t b, size_t h, size_t i, bool narrow) {
+static inline size_t model_bias_place(const attn_broadcast *s, size_t b, size_t h, size_t i,
+                                      size_t j) {
+    return b * s->batch + h * s->head + i * s->query + j * s->key;
+}
+
+static inline wide model_distance(const attni_mask *mask, size_t i, size_t j) {
+    return fabsl((wide)i + (wide)mask->offset - (wide)j);
+}
+
+/* Softcap, bias and ALiBi of one score; *factor is the derivative of the softcap. */
+static inline wide model_terms(wide *factor, wide s, const fused_case *c, const attni_mask *mask,
+                               const size_t at[4], bool narrow) {
+    const fused_terms *terms = &c->terms;
+    *factor = 1;
+    if (terms->softcap > 0) {
+        const wide cap = (attn_real)terms->softcap;
+        const wide t = model_round(tanhl(model_round(s / cap, narrow)), narrow);
+        *factor = model_round(1 - model_round(t * t, narrow), narrow);
+        s = model_round(cap * t, narrow);
+    }
+    if (terms->bias)
+        s = model_round(
+            s + (wide)
+                    terms->bias[model_bias_place(&terms->bias_strides, at[0], at[1], at[2], at[3])],
+            narrow);
+    if (terms->slopes) {
+        const wide distance = model_round(model_distance(mask, at[2], at[3]), narrow);
+        s = model_round(s - model_round((wide)terms->slopes[at[1]] * distance, narrow), narrow);
+    }
+    return s;
+}
+
+/* One row of weights and derivatives of the softcap; returns its log-sum-exp. Blocked pairs get 0
+ * and are not read. */
+static inline wide model_weights(wide *weights, wide *factors, const fused_case *c,
+                                 const attni_mask *mask, size_t b, size_t h, size_t i,
+                                 bool narrow) {
     const attn_shape *s = &c->shape;
     const size_t bh = b * s->num_heads + h;
     wide top = -INFINITY, sum = 0;
@@ -98,6 +151,7 @@ static inline wide model_weights(wide *weights, const fused_case *c, const attni
         const wide dot = model_dot(c->query + (bh * s->len_q + i) * s->d_head,
                                    c->key + (bh * s->len_k + j) * s->d_head, s->d_head, narrow);
         weights[j] = model_round((wide)(attn_real)c->scale * dot, narrow);
+        weights[j] = model_terms(factors + j, weights[j], c, mask, (size_t[]){b, h, i, j}, narrow);
         top = isnan(weights[j]) || weights[j] > top ? weights[j] : top;
     }
     for (size_t j = 0; j < s->len_k; j++) {
@@ -127,8 +181,15 @@ static inline void model_run(fused_results *r, const fused_case *c, bool narrow)
     const size_t d = s->d_head;
     attni_mask mask;
     test_ok(attni_mask_resolve(&mask, &c->mask, s));
+    mask.bias = c->terms.bias; /* -inf in it blocks */
+    mask.bias_strides = c->terms.bias_strides;
     wide *weights = calloc(s->len_k + 1, sizeof *weights);
-    wide *keep = calloc(s->len_k + 1, sizeof *keep);
+    wide *keep = calloc(s->len_k + 1, sizeof *keep), *factors = calloc(s->len_k + 1, sizeof *keep);
+    wide *dbias = calloc(c->terms.bias_size + 1, sizeof *dbias);
+    wide *dbias_size = calloc(c->terms.bias_size + 1, sizeof *dbias);
+    bool *reached = calloc(c->terms.bias_size + 1, sizeof *reached);
+    wide *dslopes = calloc(s->num_heads, sizeof *dslopes);
+    wide *dslope_sizes = calloc(s->num_heads, sizeof *dslopes);
     wide *row = calloc(d, sizeof *row), *drow = calloc(d, sizeof *drow);
     wide *dkey = calloc(s->len_k * d + 1, sizeof *dkey);
     wide *dvalue = calloc(s->len_k * d + 1, sizeof *dvalue);
@@ -141,7 +202,7 @@ static inline void model_run(fused_results *r, const fused_case *c, bool narrow)
             const size_t at = (bh * s->len_q + i) * d;
             const attn_real *query = c->query + at, *dcontext = c->dcontext + at;
             r->lse[bh * s->len_q + i] =
-                (attn_real)model_weights(weights, c, &mask, b, h, i, narrow);
+                (attn_real)model_weights(weights, factors, c, &mask, b, h, i, narrow);
             for (size_t e = 0; e < d; e++)
                 row[e] = drow[e] = 0;
             for (size_t j = 0; j < s->len_k; j++) {
@@ -156,16 +217,24 @@ static inline void model_run(fused_results *r, const fused_case *c, bool narrow)
                 delta = model_round(delta + row[e] * (wide)dcontext[e], narrow);
             }
             for (size_t j = 0; j < s->len_k; j++) {
+                const size_t place = model_bias_place(&c->terms.bias_strides, b, h, i, j);
+                reached[place] = true;
                 if (!mask_allows(&mask, b, h, i, j, s->len_k))
                     continue;
                 const wide kept = model_round(weights[j] * keep[j], narrow);
                 const wide dweight =
                     model_round(keep[j] * model_dot(dcontext, value + j * d, d, narrow), narrow);
+                const wide dterm =
+                    model_round(weights[j] * model_round(dweight - delta, narrow), narrow);
+                const wide size_of_term = weights[j] * (fabsl(dweight) + fabsl(delta));
+                dbias[place] = model_round(dbias[place] + dterm, narrow);
+                dbias_size[place] += size_of_term;
+                const wide distance = model_distance(&mask, i, j);
+                dslopes[h] -= model_round(dterm * distance, narrow);
+                dslope_sizes[h] += size_of_term * distance;
                 const wide dscore =
-                    model_round(weights[j] * model_round(dweight - delta, narrow), narrow) *
-                    (wide)(attn_real)c->scale;
-                const double size =
-                    (double)(weights[j] * (fabsl(dweight) + fabsl(delta)) * fabsl((wide)c->scale));
+                    model_round(dterm * factors[j], narrow) * (wide)(attn_real)c->scale;
+                const double size = (double)(size_of_term * fabsl((wide)c->scale));
                 for (size_t e = 0; e < d; e++) {
                     const double x = fmax(fabs((double)key[j * d + e]), fabs((double)query[e]));
                     r->dscore_size = fmax(r->dscore_size, size * x);
@@ -184,8 +253,23 @@ static inline void model_run(fused_results *r, const fused_case *c, bool narrow)
             r->dvalue[bh * s->len_k * d + e] = (attn_real)dvalue[e];
         }
     }
+    for (size_t n = 0; n < c->terms.bias_size && r->dbias; n++) {
+        if (reached[n]) /* what lies between its elements is not written */
+            r->dbias[n] = (attn_real)dbias[n];
+        r->dbias_size = fmax(r->dbias_size, (double)dbias_size[n]);
+    }
+    for (size_t h = 0; h < s->num_heads && r->dslopes; h++) {
+        r->dslopes[h] = (attn_real)dslopes[h];
+        r->dslope_size = fmax(r->dslope_size, (double)dslope_sizes[h]);
+    }
     free(weights);
     free(keep);
+    free(factors);
+    free(dbias);
+    free(dbias_size);
+    free(reached);
+    free(dslopes);
+    free(dslope_sizes);
     free(row);
     free(drow);
     free(dkey);
@@ -249,7 +333,7 @@ static inline void guarded_take(guarded *g, attn_real *to, const char *what) {
 }
 
 /* Forward and backward of the fused path, inputs and outputs in the given layout. `wanted`: bit 0
- * dquery, bit 1 dkey, bit 2 dvalue. */
+ * dquery, bit 1 dkey, bit 2 dvalue, bit 3 dbias, bit 4 dslopes. */
 static inline void fused_run_some(fused_results *r, const fused_case *c, fused_layout layout,
                                   size_t threads, int wanted) {
     const attn_shape *s = &c->shape;
@@ -262,6 +346,7 @@ static inline void fused_run_some(fused_results *r, const fused_case *c, fused_l
     guarded dq = guarded_make(NULL, layout, B, H, s->len_q, d);
     guarded dk = guarded_make(NULL, layout, B, H, s->len_k, d);
     guarded dv = guarded_make(NULL, layout, B, H, s->len_k, d);
+    guarded dbias = guarded_make(NULL, BHTD, 1, 1, 1, c->terms.bias_size);
     const attn_sdpa_input input = {.shape = *s,
                                    .query = q.at,
                                    .key = k.at,
@@ -270,6 +355,9 @@ static inline void fused_run_some(fused_results *r, const fused_case *c, fused_l
                                    .key_strides = k.strides,
                                    .value_strides = v.strides,
                                    .mask = c->mask,
+                                   .bias = c->terms.bias,
+                                   .bias_strides = c->terms.bias_strides,
+                                   .alibi_slopes = c->terms.slopes,
                                    .dropout_seed = c->terms.seed};
     const attn_sdpa_output output = {
         .context = out.at, .context_strides = out.strides, .lse = r->lse};
@@ -277,6 +365,8 @@ static inline void fused_run_some(fused_results *r, const fused_case *c, fused_l
                        .shape = *s,
                        .scale = c->scale,
                        .threads = threads,
+                       .softcap = c->terms.softcap,
+                       .alibi = c->terms.slopes != NULL,
                        .dropout = c->terms.dropout};
     test_ok(attni_mask_resolve(&call.mask, &c->mask, s));
 
@@ -286,7 +376,9 @@ static inline void fused_run_some(fused_results *r, const fused_case *c, fused_l
                                    wanted & 4 ? dv.at : NULL,
                                    dq.strides,
                                    dk.strides,
-                                   dv.strides};
+                                   dv.strides,
+                                   wanted & 8 ? dbias.at : NULL,
+                                   wanted & 16 ? r->dslopes : NULL};
     attn_arena measure;
     test_ok(attn_arena_init_measuring(&measure));
     test_ok(attni_fused_forward(&call, &output, &measure, &saved));
@@ -307,6 +399,10 @@ static inline void fused_run_some(fused_results *r, const fused_case *c, fused_l
     guarded_take(&dq, r->dquery, "dquery");
     guarded_take(&dk, r->dkey, "dkey");
     guarded_take(&dv, r->dvalue, "dvalue");
+    if (wanted & 8)
+        guarded_take(&dbias, r->dbias, "dbias");
+    else
+        free(dbias.block);
     free(q.block);
     free(k.block);
     free(v.block);
@@ -315,7 +411,7 @@ static inline void fused_run_some(fused_results *r, const fused_case *c, fused_l
 
 static inline void fused_run(fused_results *r, const fused_case *c, fused_layout layout,
                              size_t threads) {
-    fused_run_some(r, c, layout, threads, 7);
+    fused_run_some(r, c, layout, threads, 7 | (r->dbias ? 8 : 0) | (r->dslopes ? 16 : 0));
 }
 
 /* The bound of one tensor: got against the exact one, by the measure of the narrow model. */
@@ -333,7 +429,7 @@ static inline void fused_close(const char *what, const attn_real *got, const att
 
 static inline void fused_compare(const char *name, const fused_case *c, const fused_results *got) {
     const attn_shape *s = &c->shape;
-    fused_results exact = fused_results_make(s), narrow = fused_results_make(s);
+    fused_results exact = fused_results_of(c), narrow = fused_results_of(c);
     model_run(&exact, c, false);
     model_run(&narrow, c, true);
     const struct {
@@ -347,6 +443,10 @@ static inline void fused_compare(const char *name, const fused_case *c, const fu
         {"dquery", got->dquery, exact.dquery, narrow.dquery, size_q(s), exact.dscore_size},
         {"dkey", got->dkey, exact.dkey, narrow.dkey, size_k(s), exact.dscore_size},
         {"dvalue", got->dvalue, exact.dvalue, narrow.dvalue, size_k(s), 0},
+        {"dbias", got->dbias, exact.dbias, narrow.dbias, got->dbias ? c->terms.bias_size : 0,
+         exact.dbias_size},
+        {"dslopes", got->dslopes, exact.dslopes, narrow.dslopes, got->dslopes ? s->num_heads : 0,
+         exact.dslope_size},
     };
     for (size_t t = 0; t < sizeof tensors / sizeof *tensors; t++) {
         char what[300];
@@ -363,7 +463,7 @@ static inline void fused_compare(const char *name, const fused_case *c, const fu
 /* Runs a case and holds it against the model. */
 static inline void fused_check(const char *name, const fused_case *c, fused_layout layout,
                                size_t threads) {
-    fused_results got = fused_results_make(&c->shape);
+    fused_results got = fused_results_of(c);
     fused_run(&got, c, layout, threads);
     fused_compare(name, c, &got);
     fused_results_free(&got);

@@ -56,16 +56,23 @@ typedef struct attni_fused_head {
     real softcap;     /* c: s becomes c·tanh(s/c); 0 = off */
     const real *bias; /* added to pair (i, j): at i·bias_query + j·bias_key; NULL = none */
     size_t bias_query, bias_key;
-    real slope;    /* ALiBi: s becomes s - slope·|i + place - j|; 0 = off */
+    real slope;    /* ALiBi: s becomes s - slope·(|i + place - j| - outside); 0 = off */
     int64_t place; /* of query 0 among the keys: not clamped as the bounds are */
     bool has_sink;
     real sink; /* one more logit of every row */
     attni_fused_dropout dropout;
 
-    attni_rows_out context;  /* O; read again in the backward */
-    real *row_max, *row_sum; /* m and l, (Lq) each; -inf and 0 where no key is visible. May be
-                                NULL in a forward that needs no backward. */
+    attni_rows_out context; /* O; read again in the backward */
+    real *row_max,
+        *row_sum; /* m, of the scores as they are here, and l, (Lq) each; -inf and 0 where no key is
+                     visible. May be NULL in a forward that needs no backward. */
 } attni_fused_head;
+
+/* How far query i stands outside of the keys 0 .. Lk - 1: see fused_terms.h. */
+static inline double attni_fused_outside(const attni_fused_head *head, size_t i) {
+    const double place = (double)i + (double)head->place, last = (double)head->len_k - 1;
+    return head->len_k == 0 ? 0 : place < 0 ? -place : place > last ? place - last : 0;
+}
 
 /* What the backward of a head reads and writes besides; a gradient not wanted has at == NULL. */
 typedef struct attni_fused_grads {

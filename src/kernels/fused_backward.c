@@ -1,5 +1,6 @@
 #include "kernels/bodies.h"
 #include "kernels/fused_dropout.h"
+#include "kernels/fused_terms.h"
 #include "kernels/fused_tile.h"
 
 /* A pass over the keys on behalf of a few query tiles. Everything lies in the caller's scratch. */
@@ -20,6 +21,7 @@ typedef struct pass {
     attni_rows values;       /* rows of V: packed, or where they lie if that is not worth it */
     real *key_rows;          /* the keys, those with NaN or infinities taken out */
     real *weights, *dscores; /* S then E, dP / l then dS, of one tile */
+    real *factors;           /* what the backward of its softcap needs */
 
     /* rows with NaN or infinities, taken out of query_rows, dcontext_rows and key_rows */
     uint16_t bad_queries[MOST_SUBTILES][QUERY_TILE], bad_dcontexts[MOST_SUBTILES][QUERY_TILE];
@@ -29,7 +31,7 @@ typedef struct pass {
 
 size_t KERNEL(fused_backward_scratch)(size_t d_head) {
     const size_t width = padded_width(d_head), tiles = subtiles(d_head);
-    return tiles * QUERY_TILE * (5 * width + 3) + KEY_TILE * (5 * width + 2 * QUERY_TILE);
+    return tiles * QUERY_TILE * (5 * width + 3) + KEY_TILE * (5 * width + 3 * QUERY_TILE);
 }
 
 static void pass_carve(pass *p, real *scratch) {
@@ -46,6 +48,7 @@ static void pass_carve(pass *p, real *scratch) {
     p->base = p->dscores + KEY_TILE * QUERY_TILE;
     p->inverse = p->base + tiles * QUERY_TILE;
     p->delta = p->inverse + tiles * QUERY_TILE;
+    p->factors = p->delta + tiles * QUERY_TILE;
 }
 
 /* D / l = rowsum(dO / l ∘ O) of one query tile. The sum runs over d in the order of dPᵀ = V dOᵀ:
@@ -242,6 +245,10 @@ static void add_bad_rows(const pass *p, const tile *t, size_t n) {
                                p->dscores[p->bad_keys[b] * QUERY_TILE + i], d);
 }
 
+static bool has_terms_backward(const pass *p) {
+    return p->head->softcap > 0 || p->grads->dbias || p->grads->dslope;
+}
+
 static void pass_tile(const pass *p, size_t n, size_t query, size_t num_queries, size_t key,
                       size_t num_keys) {
     tile t;
@@ -251,11 +258,15 @@ static void pass_tile(const pass *p, size_t n, size_t query, size_t num_queries,
     const attni_rows keys = {p->key, p->width};
     tile_scores(p->weights, &t, &keys, p->query_columns + part, d);
     tile_scores(p->dscores, &t, &p->values, p->dcontext_columns + part, d);
+    if (head_has_terms(p->head))
+        tile_terms(p->weights, p->factors, &t, p->head);
     tile_mask(p->weights, &t, p->head);
     tile_gradient(p, &t, n);
     if (p->head->dropout.on)
         tile_drop_backward(&t, &p->head->dropout, p->weights, p->dscores,
                            p->delta + n * QUERY_TILE);
+    if (has_terms_backward(p))
+        tile_terms_backward(p->dscores, p->factors, &t, p->head, p->grads);
     if (p->grads->dvalue.at)
         tile_into_keys(p, &t, p->dvalue, p->weights, p->dcontext_rows + part);
     if (p->grads->dkey.at)

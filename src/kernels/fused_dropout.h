@@ -34,20 +34,20 @@ VINLINE void drop_columns(const tile *t, const attni_fused_dropout *dropout,
                           const philox_head *philox, size_t v, real *weights, real *dscores,
                           vreal delta) {
     const vuint last = (vuint){0} + dropout->last;
-    const size_t end = t->key + t->limit[v];
+    const size_t begin = t->key + t->first[v], end = t->key + t->limit[v];
     vwide count[PHILOX_HALVES];
     philox_queries queries[PHILOX_HALVES];
     philox_count(count, t->query + v * VLEN);
     VEACH (half, PHILOX_HALVES)
         queries[half] = philox_for_queries(philox, count[half]);
-    for (size_t key = t->key / 4 * 4; key < end; key += 4) {
+    for (size_t key = begin / 4 * 4; key < end; key += 4) {
         vwide words[PHILOX_HALVES][4];
         const philox_keys keys = philox_for_keys(philox, (uint32_t)(key / 4));
         philox_words(PHILOX_HALVES, words, philox, &keys, queries);
         VEACH (word, 4) {
-            const size_t row = key + (size_t)word - t->key;
-            if (key + (size_t)word < t->key || row >= t->limit[v])
+            if (key + (size_t)word < begin || key + (size_t)word >= end)
                 continue;
+            const size_t row = key + (size_t)word - t->key;
             const size_t at = row * QUERY_TILE + v * VLEN;
             drop_row(vabove(philox_join(words, word), last), weights + at,
                      dscores ? dscores + at : NULL, delta);

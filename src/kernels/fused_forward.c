@@ -1,5 +1,6 @@
 #include "kernels/bodies.h"
 #include "kernels/fused_dropout.h"
+#include "kernels/fused_terms.h"
 #include "kernels/fused_tile.h"
 
 /* A pass over the keys on behalf of a few query tiles. Everything lies in the caller's scratch. */
@@ -177,6 +178,8 @@ static void pass_tile(const pass *p, size_t n, size_t query, size_t num_queries,
         return;
     const size_t part = n * p->width * QUERY_TILE;
     tile_scores(p->scores, &t, &p->keys, p->query + part, p->head->d_head);
+    if (head_has_terms(p->head))
+        tile_terms(p->scores, NULL, &t, p->head);
     tile_mask(p->scores, &t, p->head);
     tile_softmax(p, &t, p->max + n * QUERY_TILE, p->sum + n * QUERY_TILE);
     if (p->head->dropout.on)

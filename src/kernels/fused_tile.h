@@ -111,12 +111,14 @@ static inline bool pair_allowed(const attni_fused_head *head, size_t i, size_t j
         return false;
     if (head->padding && head->padding[j])
         return false;
-    return !head->attend || head->attend[i * head->attend_query + j * head->attend_key];
+    if (head->attend && !head->attend[i * head->attend_query + j * head->attend_key])
+        return false;
+    return !head->bias || head->bias[i * head->bias_query + j * head->bias_key] != -(real)INFINITY;
 }
 
 static inline bool head_is_masked(const attni_fused_head *head) {
     return head->high < (int64_t)head->len_k || head->low > -(int64_t)head->len_q ||
-           head->padding || head->attend;
+           head->padding || head->attend || head->bias;
 }
 
 /* Whether padding hides all keys of a tile. */
@@ -227,7 +229,7 @@ static inline bool mask_attend(real *scores, const tile *t, const attni_fused_he
 
 /* The masks of a tile. What lies beyond the limits may be written, and is not read. */
 static inline void tile_mask(real *scores, tile *t, const attni_fused_head *head) {
-    t->masked = t->edge;
+    t->masked = t->edge || head->bias;
     if (t->edge)
         mask_edges(scores, t);
     if (head->padding && mask_padding(scores, t, head->padding))

@@ -27,6 +27,9 @@ typedef struct attni_kernels {
     /* y[i] = exp(x[i]) to 2 ulp; 0 where that is not a normal number, +inf where it overflows. */
     void (*exp)(real *y, const real *x, size_t n);
 
+    /* y[i] = tanh(x[i]) to 4 ulp. */
+    void (*tanh)(real *y, const real *x, size_t n);
+
     /* C = alpha · op(A) op(B) + beta · C + bias, see gemm.h. Uses 32 KiB of stack. */
     void (*gemm)(const attni_product *product);
 

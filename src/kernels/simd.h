@@ -167,6 +167,10 @@ VINLINE vreal vmax(vreal a, vreal b) {
 
 #endif
 
+VINLINE vreal vabs(vreal x) {
+    return (vreal)((vuint)x & ~(vuint)vsplat(-(real)0.0));
+}
+
 /* The mask of the lanes whose byte is not zero. */
 VINLINE vmask vmask_from_bytes(const uint8_t *p) {
 #if VBYTES == 64 && defined(ATTN_DOUBLE)

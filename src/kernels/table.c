@@ -13,6 +13,7 @@ const attni_kernels KERNEL(kernels) = {
     .isa = ISA_OF(ATTNI_ISA),
     .lanes = VLEN,
     .exp = KERNEL(exp),
+    .tanh = KERNEL(tanh),
     .gemm = KERNEL(gemm),
     .rope = KERNEL(rope),
     .fma_chains = KERNEL(fma_chains),

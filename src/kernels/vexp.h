@@ -10,7 +10,7 @@
 
 enum { VEXP_MOST = 8 };
 
-/* x = n ln 2 + r with |r| <= ln 2 / 2, and exp(x) = 2^n exp(r).
+/* x = n ln 2 + r with |r| <= ln 2 / 2, and exp(x) = 2^n exp(r). The quotient is (exp(r) - 1) / r.
  *
  * ln 2 is split in two so that n * LN2_HIGH is exact. The polynomials are minimax for the relative
  * error, with their first two coefficients held at 1: 2.7e-8 for float, 3.7e-18 for double. */
@@ -22,7 +22,7 @@ enum { VEXP_MOST = 8 };
 #define VEXP_SMALLEST -0x1.6232bdd7abcd2p9 /* ln of the smallest normal number */
 #define VEXP_LARGEST  0x1.62e42fefa39efp9  /* ln of the largest number */
 
-VINLINE vreal vexp_polynomial(vreal r) {
+VINLINE vreal vexp_quotient(vreal r) {
     vreal p = vsplat(2.5000018376404530119e-8) * r + vsplat(2.7630306344621712242e-7);
     p = p * r + vsplat(2.7557586805904075949e-6);
     p = p * r + vsplat(2.4801492949361810685e-5);
@@ -32,7 +32,6 @@ VINLINE vreal vexp_polynomial(vreal r) {
     p = p * r + vsplat(4.1666666666529727203e-2);
     p = p * r + vsplat(1.6666666666666411503e-1);
     p = p * r + vsplat(5.0000000000000106689e-1);
-    p = p * r + vsplat(1);
     return p * r + vsplat(1);
 }
 #else
@@ -43,15 +42,18 @@ VINLINE vreal vexp_polynomial(vreal r) {
 #define VEXP_SMALLEST -0x1.5d589ep6f
 #define VEXP_LARGEST  0x1.62e42ep6f
 
-VINLINE vreal vexp_polynomial(vreal r) {
+VINLINE vreal vexp_quotient(vreal r) {
     vreal p = vsplat(1.4469063365e-3f) * r + vsplat(8.3624409704e-3f);
     p = p * r + vsplat(4.1658715470e-2f);
     p = p * r + vsplat(1.6666602563e-1f);
     p = p * r + vsplat(5.0000015880e-1f);
-    p = p * r + vsplat(1);
     return p * r + vsplat(1);
 }
 #endif
+
+VINLINE vreal vexp_polynomial(vreal r) {
+    return vexp_quotient(r) * r + vsplat(1);
+}
 
 /* 2^-down exp(x), where down is a whole number that keeps 2^(n - down) a normal number. Results
  * below the smallest normal number are 0. NaN stays NaN. */

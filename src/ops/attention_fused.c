@@ -48,6 +48,7 @@ typedef struct job {
     const real *dcontext;
     attn_strides dcontext_strides;
     real *row_max, *row_sum; /* (B,H,Lq), or NULL */
+    double *dslopes;         /* (B,H,parts), or NULL */
 
     size_t parts;          /* forward: ranges of queries of a head; backward: n */
     size_t part_q, part_k; /* tokens in each but the last */
@@ -122,6 +123,11 @@ static attni_fused_head head_of(const job *j, size_t b, size_t h) {
         .low = low_bound(mask, shape),
         .high = high_bound(mask, shape),
         .place = mask->offset,
+        .softcap = (real)call->softcap,
+        .bias = in->bias ? in->bias + b * in->bias_strides.batch + h * in->bias_strides.head : NULL,
+        .bias_query = in->bias_strides.query,
+        .bias_key = in->bias_strides.key,
+        .slope = sdpa_slope(call, h),
         .dropout = dropout_of(call, b, h),
         .context = rows_out(j->output->context, &j->output->context_strides, b, h),
         .row_max = j->row_max ? j->row_max + first : NULL,
@@ -148,6 +154,7 @@ static void backward_task(const job *j, size_t task, real *scratch) {
     const size_t part_q = (j->round + j->parts - part_k) % j->parts;
     const size_t heads = j->call->shape.num_heads, b = bh / heads, h = bh % heads;
     const attni_fused_head head = head_of(j, b, h);
+    const attn_broadcast *bias = &j->call->input->bias_strides;
     const attni_fused_grads grads = {
         .dcontext = rows_of(j->dcontext, &j->dcontext_strides, b, h),
         .dquery = rows_out(j->grads->query, &j->grads->query_strides, b, h),
@@ -155,6 +162,8 @@ static void backward_task(const job *j, size_t task, real *scratch) {
         .dvalue = rows_out(j->grads->value, &j->grads->value_strides, b, h),
         .add_queries = j->round > 0,
         .add_keys = j->round > 0,
+        .dbias = j->grads->bias ? j->grads->bias + b * bias->batch + h * bias->head : NULL,
+        .dslope = j->dslopes ? j->dslopes + task : NULL,
     };
     j->kernels->fused_backward(&head, &grads, part_of(part_q, j->part_q, head.len_q),
                                part_of(part_k, j->part_k, head.len_k), scratch);
@@ -196,6 +205,15 @@ static double work_of(const attn_shape *shape) {
            (double)shape->len_k * (double)shape->d_head;
 }
 
+/* Whether tasks that run at the same time add to the same elements of dbias. */
+static bool shares_dbias(const job *j) {
+    const attn_broadcast *s = &j->call->input->bias_strides;
+    const attn_shape *shape = &j->call->shape;
+    return j->grads && j->grads->bias &&
+           ((s->batch == 0 && shape->batch > 1) || (s->head == 0 && shape->num_heads > 1) ||
+            (s->query == 0 && s->key == 0));
+}
+
 /* How many threads; then scratch for so many. */
 static attn_status carve_scratch(job *j, attn_arena *arena) {
     const double work = work_of(&j->call->shape);
@@ -203,7 +221,7 @@ static attn_status carve_scratch(job *j, attn_arena *arena) {
     const double shares = work / SMALL_WORK;
     j->small = (double)j->tasks > shares;
     j->slots = size_min(j->tasks, j->call->threads);
-    if (work < SERIAL_WORK || j->slots == 0)
+    if (work < SERIAL_WORK || j->slots == 0 || shares_dbias(j))
         j->slots = 1;
     else if ((double)j->slots > shares)
         j->slots = (size_t)shares;
@@ -217,10 +235,43 @@ static attn_status carve_scratch(job *j, attn_arena *arena) {
     return ATTN_OK;
 }
 
-/* lse = m + log l */
+/* lse = m + log l, with m brought back to where the scores of a row outside of the keys are. */
 static void write_lse(const job *j, real *lse, size_t rows) {
-    for (size_t i = 0; i < rows; i++)
-        lse[i] = (real)((double)j->row_max[i] + log((double)j->row_sum[i]));
+    const attn_shape *shape = &j->call->shape;
+    for (size_t row = 0; row < rows; row++) {
+        const size_t i = row % shape->len_q, h = row / shape->len_q % shape->num_heads;
+        const attni_fused_head head = {.len_k = shape->len_k, .place = j->call->mask.offset};
+        const double slope = (double)sdpa_slope(j->call, h);
+        lse[row] = (real)((double)j->row_max[row] + log((double)j->row_sum[row]) -
+                          slope * attni_fused_outside(&head, i));
+    }
+}
+
+/* All elements of dbias; where strides are 0 there is one. */
+static void zero_dbias(const job *j) {
+    const attn_broadcast *s = &j->call->input->bias_strides;
+    const attn_shape *shape = &j->call->shape;
+    const size_t batch = s->batch ? shape->batch : 1, heads = s->head ? shape->num_heads : 1;
+    const size_t len_q = s->query ? shape->len_q : 1, len_k = s->key ? shape->len_k : 1;
+    for (size_t b = 0; b < batch; b++)
+        for (size_t h = 0; h < heads; h++)
+            for (size_t i = 0; i < len_q; i++) {
+                real *row = j->grads->bias + b * s->batch + h * s->head + i * s->query;
+                for (size_t k = 0; k < len_k; k++)
+                    row[k * s->key] = 0;
+            }
+}
+
+/* Over samples and parts, always in the same order. */
+static void sum_dslopes(const job *j) {
+    const attn_shape *shape = &j->call->shape;
+    for (size_t h = 0; h < shape->num_heads; h++) {
+        double sum = 0;
+        for (size_t b = 0; b < shape->batch; b++)
+            for (size_t part = 0; part < j->parts; part++)
+                sum += j->dslopes[(b * shape->num_heads + h) * j->parts + part];
+        j->grads->alibi_slopes[h] = (real)sum;
+    }
 }
 
 static attn_status carve_statistics(job *j, attn_arena *arena, size_t rows) {
@@ -290,9 +341,21 @@ attn_status attni_fused_backward(const attni_sdpa *call, const attn_sdpa_saved *
     j.scratch_size = j.kernels->fused_backward_scratch(shape->d_head);
 
     const size_t mark = attn_arena_mark(arena);
+    if (grads->alibi_slopes) {
+        void *dslopes;
+        ATTNI_TRY(attn_arena_alloc(arena, &dslopes, j.tasks, sizeof(double)));
+        j.dslopes = dslopes;
+    }
     ATTNI_TRY(carve_scratch(&j, arena));
-    if (!arena->measuring)
+    if (!arena->measuring) {
+        for (size_t task = 0; task < j.tasks && j.dslopes; task++)
+            j.dslopes[task] = 0;
+        if (grads->bias)
+            zero_dbias(&j);
         for (j.round = 0; j.round < j.parts; j.round++)
             run_tasks(&j);
+        if (j.dslopes)
+            sum_dslopes(&j);
+    }
     return attn_arena_rewind(arena, mark);
 }

@@ -74,9 +74,6 @@ static const char *fused_lacks(const attni_sdpa *call) {
         const char *what;
     } features[] = {
         {call->shape.num_kv_heads != call->shape.num_heads, "grouped-query heads"},
-        {call->softcap > 0, "softcap"},
-        {call->input->bias, "bias"},
-        {call->alibi, "ALiBi"},
         {call->input->sinks, "sinks"},
     };
     for (size_t n = 0; n < sizeof features / sizeof *features; n++)
