@@ -28,7 +28,7 @@ typedef enum check_biases {
 /* One configuration, as plain data; its arrays come and go with its check. `attend` and `bias` name
  * the dimensions of "bhqk" that are not broadcast; NULL = no such array. */
 typedef struct check_case {
-    char name[192];
+    char name[320];
     size_t batch, len_q, len_k; /* without `cross`, len_k is len_q */
     bool cross;
     attn_mha_config config;

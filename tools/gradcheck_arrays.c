@@ -58,7 +58,7 @@ attn_status check_arrays_make(check_arrays *a, const check_case *c) {
         return status;
     a->padding = make_padding(c);
     if (c->attend)
-        a->attend = draw_bytes(attend_count, 3, c->array_seed);
+        a->attend = draw_bytes(attend_count, 5, c->array_seed);
     if (c->bias)
         a->bias = tool_alloc(a->bias_count, sizeof *a->bias);
     if (c->bias && c->bias_blocks) {

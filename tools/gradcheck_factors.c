@@ -15,17 +15,17 @@ static void set_path(check_case *c, size_t level) {
     c->config.kernel = level == 0 ? ATTN_KERNEL_REFERENCE : ATTN_KERNEL_FUSED;
 }
 
-/* 67 and 70 lie past one tile of queries or keys, on every instruction set. */
-static const char *const lengths[] = {"self",           "self, one token", "self, tiles",
-                                      "cross, Lq = Lk", "cross, Lq < Lk",  "cross, Lq > Lk",
-                                      "cross, 3 < 70",  "cross, 70 > 3"};
-enum { ONE_TOKEN = 1 };
+/* In double, 51 lies past a tile of queries and one of keys on every instruction set. */
+static const char *const lengths[] = {"self",           "self, 51",       "cross, Lq = Lk",
+                                      "cross, Lq < Lk", "cross, Lq > Lk", "cross, 3 < 70",
+                                      "cross, 70 > 3"};
+enum { ALL_TILES = 1 };
 
 static void set_lengths(check_case *c, size_t level) {
     static const struct {
         size_t len_q, len_k;
-    } sizes[] = {{5, 5}, {1, 1}, {67, 67}, {4, 4}, {3, 5}, {5, 3}, {3, 70}, {70, 3}};
-    c->cross = level > 2;
+    } sizes[] = {{5, 5}, {51, 51}, {4, 4}, {3, 5}, {5, 3}, {3, 70}, {70, 3}};
+    c->cross = level > ALL_TILES;
     c->len_q = sizes[level].len_q;
     c->len_k = sizes[level].len_k;
 }
@@ -69,10 +69,10 @@ static void set_block(check_case *c, size_t level) {
     c->separate = level == 1;
 }
 
-static const char *const scales[] = {"default", "0.4", "-1.5", "0"};
+static const char *const scales[] = {"default", "0.4", "-1.5"};
 
 static void set_scale(check_case *c, size_t level) {
-    static const double values[] = {0, 0.4, -1.5, 0};
+    static const double values[] = {0, 0.4, -1.5};
     c->config.has_scale = level > 0;
     c->config.scale = values[level];
 }
@@ -163,7 +163,6 @@ static void set_padding(check_case *c, size_t level) {
 
 /* The offset is that of windows and ALiBi too, so it comes without a causal mask as well. */
 static const char *const alignments[] = {"bottom right", "top left", "offset 1", "offset -1"};
-enum { OFFSET_BACK = 3 };
 
 static void set_alignment(check_case *c, size_t level) {
     c->mask.causal_align = level < 2 ? (attn_causal_align)level : ATTN_CAUSAL_OFFSET;
@@ -181,7 +180,8 @@ static void set_window(check_case *c, size_t level) {
         (attn_window){.left_on = level % 2 == 1, .right_on = level >= 2, .left = 2, .right = 1};
 }
 
-enum { LENGTHS = 1, BATCH, WIDTH = 4, ROPE = 8, PADDING = 14, CAUSAL = 16, ALIGNMENT };
+/* Places in the table below. */
+enum { LENGTHS = 1, BATCH, WIDTH = 4, ROPE = 8, PADDING = 14 };
 
 static const struct factor {
     const char *name;
@@ -211,11 +211,9 @@ static const struct factor {
 };
 enum { NUM_FACTORS = COUNT(factors) };
 
-/* f < g. What cannot be, or would leave no row with a key, so that nothing could be seen. */
+/* f < g. What cannot be, or would leave no row with a key. What makes all gradients of the scores
+ * zero, as a scale of 0 or a single token, is no level: it would hide what else its row has. */
 static bool goes_together(size_t f, size_t a, size_t g, size_t b) {
-    if (f == LENGTHS && a == ONE_TOKEN)
-        return !(g == PADDING && b != NO_PADDING && b != WHOLE_SAMPLE) &&
-               !(g == ALIGNMENT && b == OFFSET_BACK);
     if (f == BATCH && a == ONE_SAMPLE && g == PADDING)
         return b != WHOLE_SAMPLE;
     return !(f == WIDTH && a == ODD_WIDTH && g == ROPE && b != 0);
@@ -240,12 +238,19 @@ const char *check_level_name(size_t factor, size_t level) {
 
 /* Path and lengths, then what is not plain, each by its factor and level. */
 static void name_case(check_case *c, const pairs_row *row) {
-    size_t length = 0;
-    for (size_t f = 0; f < NUM_FACTORS && length < sizeof c->name; f++)
-        if (f <= LENGTHS || row->level[f] > 0)
-            length += (size_t)snprintf(c->name + length, sizeof c->name - length, "%s%s%s%s",
-                                       f ? "; " : "", f <= LENGTHS ? "" : factors[f].name,
-                                       f <= LENGTHS ? "" : " ", factors[f].levels[row->level[f]]);
+    int length = snprintf(c->name, sizeof c->name, "%s, %s (%zu,%zu)", paths[row->level[0]],
+                          c->cross ? "cross" : "self", c->len_q, c->len_k);
+    for (size_t f = LENGTHS + 1; f < NUM_FACTORS && (size_t)length < sizeof c->name; f++)
+        if (row->level[f] > 0)
+            length += snprintf(c->name + length, sizeof c->name - (size_t)length, ", %s %s",
+                               factors[f].name, factors[f].levels[row->level[f]]);
+}
+
+/* A bias for each head or sample has so many elements that the tokens stay within a tile of keys:
+ * 35 is past one of queries. */
+static void shorten(check_case *c, const pairs_row *row) {
+    if (row->level[LENGTHS] == ALL_TILES && c->bias && strlen(c->bias) > 2 && strstr(c->bias, "qk"))
+        c->len_q = c->len_k = 35;
 }
 
 void check_case_of_row(check_case *c, const pairs_row *row) {
@@ -254,5 +259,6 @@ void check_case_of_row(check_case *c, const pairs_row *row) {
         factors[f].set(c, row->level[f]);
         c->array_seed = 31 * c->array_seed + row->level[f];
     }
+    shorten(c, row);
     name_case(c, row);
 }

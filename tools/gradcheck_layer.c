@@ -153,15 +153,15 @@ static attn_status run_layer(void *user, const attn_real *x, double *value, attn
     return attn_mha_backward(config, &params, &saved, l->dy, &dparams, &dinput, &l->arena);
 }
 
-/* Slopes are positive, so that what is far away weighs little: over 67 keys a step of 1e-3 in a
- * slope would otherwise be a step of 0.07 in a score. */
+/* Slopes are positive, so that what is far away weighs little: over 50 keys a step of 1e-3 in a
+ * slope would otherwise be a step of 0.05 in a score. */
 static void draw(layer *l, attn_real *x) {
     attn_random random = attn_random_seed(l->seed, 1);
     for (size_t i = 0; i < l->count; i++)
         x[i] = 0.7 * attn_random_normal(&random);
     attn_real *slopes = params_in(l, x).alibi_slopes;
     for (size_t h = 0; slopes && h < l->c->config.num_heads; h++)
-        slopes[h] = 0.2 + 0.4 * attn_random_uniform(&random);
+        slopes[h] = 0.4 + 0.6 * attn_random_uniform(&random);
 }
 
 static attn_mha_input input_of(const layer *l, attn_real *x) {

@@ -10,7 +10,7 @@ typedef struct check_tally {
     size_t cases, elements;
     double worst;
     const char *worst_tensor;
-    char worst_case[192];
+    char worst_case[320];
     size_t skipped; /* cases that the library does not do */
     const char *failed[2 * MAX_TENSORS];
     size_t num_failed;
