@@ -28,6 +28,20 @@ static const struct setup {
       .rope = ATTN_ROPE_HALF,
       .rope_base = 30},
      5},
+    {{.vocab = 5,
+      .context = 7,
+      .d_model = 8,
+      .num_heads = 4,
+      .num_kv_heads = 2,
+      .num_layers = 2,
+      .bias = true,
+      .softcap = 2,
+      .alibi = true,
+      .alibi_learned = true,
+      .sinks = true,
+      .dropout = 0.3,
+      .window = {.left_on = true, .left = 2}},
+     7},
     {{.vocab = 3, .context = 4, .d_model = 4, .num_heads = 1, .num_layers = 0, .bias = true}, 4},
     {{.vocab = 1, .context = 1, .d_model = 1, .num_heads = 1, .num_layers = 1, .bias = true}, 1},
 };
@@ -61,8 +75,11 @@ static bench set_up(const struct setup *s) {
         m.targets[i] =
             i % 4 == 1 ? -1 : (int32_t)attn_random_below(&random, (uint32_t)s->config.vocab);
     }
-    m.input =
-        (attn_model_input){.batch = BATCH, .len = s->len, .tokens = m.tokens, .targets = m.targets};
+    m.input = (attn_model_input){.batch = BATCH,
+                                 .len = s->len,
+                                 .tokens = m.tokens,
+                                 .targets = m.targets,
+                                 .dropout_seed = 77};
     test_ok(attn_model_memory(&m.config, &m.input, &m.memory));
     m.arena = test_arena(m.memory.training);
     return m;
@@ -144,8 +161,11 @@ static double compose(const bench *m, attn_real *dtheta) {
                                    in->batch, in->len, c->vocab, c->d_model));
     for (size_t l = 0; l < layers; l++) {
         attn_mha_params w = attn_model_layer_view(c, &m->w, l);
-        attn_mha_input input = {
-            .batch = in->batch, .len_q = in->len, .query = x + l * width, .mask = {.causal = true}};
+        attn_mha_input input = {.batch = in->batch,
+                                .len_q = in->len,
+                                .query = x + l * width,
+                                .mask = {.causal = true, .window = c->window},
+                                .dropout_seed = attn_model_layer_seed(in->dropout_seed, l)};
         attn_real *next = x + (l + 1) * width;
         test_ok(attn_mha_forward(&layer, &w, &input, next, &arena, &saved[l]));
         for (size_t i = 0; i < width; i++)
@@ -197,7 +217,9 @@ START_TEST(inference_gives_the_numbers_of_training_in_less_memory) {
     attn_loss trained, inferred;
     attn_model_saved saved;
     attn_real *logits = test_poison(m.num_logits);
-    test_ok(attn_model_forward(&m.config, &m.w, &m.input, &trained, &m.arena, &saved));
+    attn_model_config keeps = m.config; /* inference drops nothing, whatever the configuration */
+    keeps.dropout = 0;
+    test_ok(attn_model_forward(&keeps, &m.w, &m.input, &trained, &m.arena, &saved));
     ck_assert_uint_eq(m.arena.used, m.memory.saved);
     attn_model_input with_logits = m.input;
     with_logits.logits = logits;
@@ -256,6 +278,18 @@ START_TEST(memory_is_exact_and_a_byte_less_is_refused_before_anything_is_written
     attn_arena_destroy(&small);
     free(input.logits);
     tear_down(&m);
+}
+END_TEST
+
+/* Each layer and each step has a pattern of its own. */
+START_TEST(dropout_seeds_differ) {
+    uint64_t seeds[12];
+    for (size_t i = 0; i < 12; i++) {
+        seeds[i] = attn_model_layer_seed(i / 4, i % 4);
+        ck_assert(seeds[i] == attn_model_layer_seed(i / 4, i % 4));
+        for (size_t j = 0; j < i; j++)
+            ck_assert(seeds[i] != seeds[j]);
+    }
 }
 END_TEST
 
@@ -408,6 +442,12 @@ START_TEST(bad_configurations) {
          ATTN_ERROR_ARGUMENT},
         {{.vocab = 4, .context = 4, .d_model = 3, .num_heads = 1, .rope = ATTN_ROPE_HALF},
          ATTN_ERROR_SHAPE},
+        {{.vocab = 4, .context = 4, .d_model = 4, .num_heads = 4, .num_kv_heads = 3},
+         ATTN_ERROR_SHAPE},
+        {{.vocab = 4, .context = 4, .d_model = 4, .num_heads = 1, .dropout = 1},
+         ATTN_ERROR_ARGUMENT},
+        {{.vocab = 4, .context = 4, .d_model = 4, .num_heads = 1, .softcap = -1},
+         ATTN_ERROR_ARGUMENT},
     };
     attn_real block[64];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -496,6 +536,7 @@ int main(void) {
     tcase_add_loop_test(tcase,
                         memory_is_exact_and_a_byte_less_is_refused_before_anything_is_written, 0,
                         NUM_SETUPS);
+    tcase_add_test(tcase, dropout_seeds_differ);
     tcase_add_test(tcase, gradients_are_added);
     tcase_add_test(tcase, later_tokens_change_no_bit_of_earlier_logits);
     tcase_add_test(tcase, weights_of_the_layer_asked_for);

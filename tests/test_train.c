@@ -92,6 +92,12 @@ START_TEST(wrong_command_lines) {
         {"--seed=-1", "seed", "-1"},
         {"--kernel=magic", "kernel", "magic"},
         {"--rope=full", "rope", "full"},
+        {"--kv-heads=3", "kv-heads", "3"}, /* of 4 */
+        {"--kv-heads=0", "kv-heads", "0"},
+        {"--window=0", "window", "0"},
+        {"--softcap=-1", "softcap", "-1"},
+        {"--dropout=1", "dropout", "1"},
+        {"--dropout=-0.1", "dropout", "-0.1"},
         {"--plot-layer=2", "plot-layer", "2"},
         {"--data=x.txt", "data", "text"},
         {"--context=8", "context", "text"},
@@ -258,6 +264,49 @@ START_TEST(a_loss_that_is_not_finite_stops_the_run) {
     free(before);
     free(after);
     free(log);
+}
+END_TEST
+
+#define VARIANTS                                                                               \
+    "--kv-heads=1", "--window=4", "--alibi-learned", "--sinks", "--softcap=20", "--rope=half", \
+        "--dropout=0.1"
+
+/* Every kind of attention at once: it learns, the same seed gives the same bits, parameters come
+ * back, and a file of another kind is refused. Dropout is of the training alone. */
+START_TEST(every_kind_of_attention_trains) {
+    double loss[3];
+    for (size_t i = 0; i < 2; i++) {
+        command_run run = ATTN(TINY, VARIANTS, "--steps=40", "--json",
+                               i ? "--threads=1" : "--threads=2", in_scratch("--save=%s", "kinds"));
+        json_t *o = parse(&run);
+        loss[i] = number(o, "loss");
+        json_decref(o);
+        command_free(&run);
+    }
+    ck_assert_double_eq(loss[0], loss[1]);
+    command_run run = ATTN(TINY, VARIANTS, "--steps=1", "--lr=0", "--json", "--no-alibi",
+                           "--dropout=0.9", in_scratch("--load=%s", "kinds"));
+    json_t *o = parse(&run);
+    ck_assert_double_eq(number(o, "loss"), loss[0]);
+    json_decref(o);
+    command_free(&run);
+    run = ATTN(TINY, VARIANTS, "--steps=1", "--json");
+    o = parse(&run);
+    ck_assert_double_lt(loss[0], 0.9 * number(o, "loss"));
+    json_decref(o);
+    command_free(&run);
+    const struct {
+        const char *option, *words;
+    } other[] = {{"--window=5", "made with --window 4, not 5"},
+                 {"--softcap=0", "made with --softcap 20, not 0"},
+                 {"--no-alibi-learned", "alibi_slopes"},
+                 {"--no-sinks", "sinks"},
+                 {"--kv-heads=2", "k.weight"}};
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        run = ATTN(TINY, VARIANTS, "--steps=1", other[i].option, in_scratch("--load=%s", "kinds"));
+        expect(&run, 1, other[i].words);
+        command_free(&run);
+    }
 }
 END_TEST
 
@@ -480,6 +529,7 @@ int main(void) {
     tcase_add_test(tests, plain_lines_into_a_pipe);
     tcase_add_test(tests, the_same_seed_gives_the_same_bits);
     tcase_add_test(tests, a_loss_that_is_not_finite_stops_the_run);
+    tcase_add_test(tests, every_kind_of_attention_trains);
     tcase_add_test(tests, parameters_are_saved_and_loaded);
     tcase_add_test(tests, without_gnuplot_data_and_scripts_are_kept);
     tcase_add_test(tests, pictures_need_no_display);

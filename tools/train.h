@@ -32,6 +32,11 @@ typedef struct train_options {
     double embedding;          /* deviation of the initial embeddings */
     bool decay, scale;         /* learning rate falls linearly to 0; scores times 1/sqrt(d_head) */
     size_t threads;
+    size_t kv_heads; /* 0 = heads */
+    size_t window;   /* tokens a position sees, its own included; 0 = all before it */
+    bool alibi, alibi_learned, sinks;
+    double softcap; /* 0 = off */
+    double dropout;
     int rope;   /* attn_rope */
     int kernel; /* attn_kernel */
     const char *log, *plots, *save, *load;

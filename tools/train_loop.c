@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Streams of the seed: what is drawn for one purpose does not depend on another. */
-enum { STREAM_TRAIN = 1, STREAM_FRESH = 2 };
+enum { STREAM_TRAIN = 1, STREAM_FRESH = 2, STREAM_DROPOUT = 5 };
 
 /* Signals that ask a program to end: from the keyboard, from another program, from a terminal that
  * goes away. */
@@ -35,18 +35,26 @@ static void catch_interrupts(bool on, struct sigaction before[ENDINGS]) {
 }
 
 static attn_model_config model_of(const train_options *o, const train_task *task) {
-    return (attn_model_config){.vocab = task->vocab,
-                               .context = task->len,
-                               .d_model = o->d_model,
-                               .num_heads = o->heads,
-                               .d_head = o->d_head,
-                               .num_layers = o->layers,
-                               .bias = true,
-                               .has_scale = !o->scale,
-                               .scale = 1,
-                               .rope = (attn_rope)o->rope,
-                               .kernel = (attn_kernel)o->kernel,
-                               .max_threads = o->threads};
+    return (attn_model_config){
+        .vocab = task->vocab,
+        .context = task->len,
+        .d_model = o->d_model,
+        .num_heads = o->heads,
+        .d_head = o->d_head,
+        .num_layers = o->layers,
+        .bias = true,
+        .has_scale = !o->scale,
+        .scale = 1,
+        .rope = (attn_rope)o->rope,
+        .num_kv_heads = o->kv_heads,
+        .softcap = o->softcap,
+        .alibi = o->alibi || o->alibi_learned,
+        .alibi_learned = o->alibi_learned,
+        .sinks = o->sinks,
+        .dropout = o->dropout,
+        .window = {.left_on = o->window > 0, .left = o->window > 0 ? o->window - 1 : 0},
+        .kernel = (attn_kernel)o->kernel,
+        .max_threads = o->threads};
 }
 
 static attn_model_input batch_input(const train_run *run) {
@@ -125,11 +133,18 @@ void train_end(train_run *run) {
     free(run->validation.points);
 }
 
-static attn_status step(train_run *run, double lr, attn_loss *loss) {
+/* Of one step, so that a step's dropout depends on the seed and its number alone. */
+static uint64_t dropout_seed(const train_run *run, size_t step_number) {
+    attn_random random = attn_random_seed(run->options.seed, STREAM_DROPOUT);
+    return ((uint64_t)attn_random_u32(&random) << 32) + step_number;
+}
+
+static attn_status step(train_run *run, size_t step_number, double lr, attn_loss *loss) {
     attn_model_params w = attn_model_params_view(&run->model, run->theta);
     attn_model_params dw = attn_model_params_view(&run->model, run->dtheta);
     attn_model_input input = batch_input(run);
     attn_model_saved saved;
+    input.dropout_seed = dropout_seed(run, step_number);
     memset(run->dtheta, 0, run->num_params * sizeof *run->dtheta);
     attn_status status = attn_model_forward(&run->model, &w, &input, loss, &run->arena, &saved);
     if (status == ATTN_OK && isfinite(loss->mean))
@@ -286,7 +301,7 @@ static int loop(train_run *run, tool_progress *progress,
         double lr = o->decay ? o->lr * (double)(o->steps - n + 1) / (double)o->steps : o->lr;
         double before = tool_seconds();
         train_task_draw(&run->task, &random, o->batch, run->tokens, run->targets);
-        if (step(run, lr, &loss) != ATTN_OK)
+        if (step(run, n, lr, &loss) != ATTN_OK)
             return tool_fail("step %zu: %s", n, attn_error_message());
         double seconds = tool_seconds() - before;
         run->seconds += seconds;

@@ -106,6 +106,7 @@ static bool parse(train_options *o, given *g, int argc, char **argv, int *status
         size("d-model", &o->d_model, 1, many, NULL, "width"),
         size("heads", &o->heads, 1, many, NULL, "attention heads of a layer"),
         shown(size("d-head", &o->d_head, 1, many, NULL, "width of a head"), "width / heads"),
+        shown(size("kv-heads", &o->kv_heads, 1, many, NULL, "heads of keys and values"), "heads"),
         shown(size("layers", &o->layers, 1, 1000, &g->layers, "attention layers"), "1; text 2"),
         shown(size("batch", &o->batch, 1, many, &g->batch, "sequences of a step"), "64; text 32"),
         shown(size("steps", &o->steps, 1, many, &g->steps, "training steps"), "500; text 1500"),
@@ -122,6 +123,14 @@ static bool parse(train_options *o, given *g, int argc, char **argv, int *status
         flag("decay", &o->decay, "let the learning rate fall linearly to 0"),
         flag("scale", &o->scale, "scale the scores by 1/sqrt(head width)"),
         choice("rope", &o->rope, ropes, "rotary positions, by their pairs"),
+        shown(size("window", &o->window, 1, many, NULL,
+                   "tokens that a position sees, its own included"),
+              "all before it"),
+        flag("alibi", &o->alibi, "distances count: ALiBi with the standard slopes"),
+        flag("alibi-learned", &o->alibi_learned, "ALiBi with slopes that are learnt"),
+        number("softcap", &o->softcap, 1e6, "scores stay within this; 0 = off"),
+        flag("sinks", &o->sinks, "a learnt logit in every row, for no token"),
+        number("dropout", &o->dropout, 1, "share of the weights dropped in training"),
         choice("kernel", &o->kernel, kernels, "path of the attention"),
         shown(size("threads", &o->threads, 1, 1024, NULL, "threads"), "as many as pay"),
         file("log", &o->log, "FILE", "loss and accuracy of every step, as CSV"),
@@ -175,6 +184,11 @@ static int check(const train_options *o, const given *g) {
     if (o->rope != ATTN_ROPE_NONE && d_head % 2 != 0)
         return tool_usage_error("--rope %s turns pairs, but a head of width %zu is odd",
                                 ropes[o->rope], d_head);
+    if (o->kv_heads != 0 && o->heads % o->kv_heads != 0)
+        return tool_usage_error("--kv-heads %zu does not divide --heads %zu", o->kv_heads,
+                                o->heads);
+    if (o->dropout >= 1)
+        return tool_usage_error("--dropout: %.15g must be below 1", o->dropout);
     if ((attn_real)o->momentum >= 1)
         return tool_usage_error("--momentum: %.15g must be below 1, in float too", o->momentum);
     if (o->plot_layer > o->layers)

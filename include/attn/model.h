@@ -41,6 +41,12 @@ typedef struct attn_model_config {
     double rope_base; /* 0 = 10000 */
     attn_kernel kernel;
     size_t max_threads; /* 0 = as many as OpenMP would use */
+    /* In every layer, as in mha.h: */
+    size_t num_kv_heads; /* 0 = num_heads */
+    double softcap;
+    bool alibi, alibi_learned, sinks;
+    double dropout;
+    attn_window window; /* beside causality */
 } attn_model_config;
 
 /* Pointers into one flat block, in this order. The same type serves parameters, gradients and
@@ -61,6 +67,7 @@ typedef struct attn_model_input {
     attn_real *logits;      /* output, or NULL: (B,T,V) */
     attn_real *weights;     /* output, or NULL: attention weights (B,H,T,T) of one layer */
     size_t weights_layer;   /* the layer meant */
+    uint64_t dropout_seed;  /* another one for every step */
 } attn_model_input;
 
 /* What the forward kept for the backward, in the arena. */
@@ -78,6 +85,9 @@ ATTN_API attn_status attn_model_config_check(const attn_model_config *config);
 /* The configuration of one of its layers. */
 ATTN_API attn_mha_config attn_model_layer_config(const attn_model_config *config);
 
+/* The dropout seed of one of its layers in a call with dropout_seed `seed`. */
+ATTN_API uint64_t attn_model_layer_seed(uint64_t seed, size_t layer);
+
 /* Reals in the flat parameter block; 0 for an invalid configuration. */
 ATTN_API size_t attn_model_num_params(const attn_model_config *config);
 
@@ -89,8 +99,8 @@ ATTN_API attn_model_params attn_model_params_view(const attn_model_config *confi
 ATTN_API attn_mha_params attn_model_layer_view(const attn_model_config *config,
                                                const attn_model_params *params, size_t layer);
 
-/* Both embeddings normal with deviation 0.1, other weights Xavier-uniform, biases zero, from
- * Philox(seed). */
+/* Both embeddings normal with deviation 0.1, other weights Xavier-uniform, biases and sinks zero,
+ * slopes the standard ones, from Philox(seed). */
 ATTN_API attn_status attn_model_params_init(const attn_model_config *config, attn_real *block,
                                             uint64_t seed);
 
@@ -99,8 +109,9 @@ ATTN_API attn_status attn_model_memory(const attn_model_config *config,
                                        const attn_model_input *input, attn_memory *memory);
 
 /* *loss is overwritten (zeroed without targets; may be NULL). saved == NULL: inference, nothing
- * stays in the arena. Statuses: a token or target out of range ATTN_ERROR_ARGUMENT, a sequence
- * longer than the context ATTN_ERROR_SHAPE, a full arena ATTN_ERROR_MEMORY. */
+ * stays in the arena and nothing is dropped. Statuses: a token or target out of range
+ * ATTN_ERROR_ARGUMENT, a sequence longer than the context ATTN_ERROR_SHAPE, a full arena
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_model_forward(const attn_model_config *config,
                                         const attn_model_params *params,
                                         const attn_model_input *input, attn_loss *loss,

@@ -37,6 +37,7 @@
 #define attn_model_config_check     attn64_model_config_check
 #define attn_model_forward          attn64_model_forward
 #define attn_model_layer_config     attn64_model_layer_config
+#define attn_model_layer_seed       attn64_model_layer_seed
 #define attn_model_layer_view       attn64_model_layer_view
 #define attn_model_memory           attn64_model_memory
 #define attn_model_num_params       attn64_model_num_params

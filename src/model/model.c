@@ -89,7 +89,8 @@ static attn_mha_input layer_input(const call *c, const real *x, size_t layer) {
     return (attn_mha_input){.batch = input->batch,
                             .len_q = input->len,
                             .query = x,
-                            .mask = {.causal = true},
+                            .mask = {.causal = true, .window = c->config->window},
+                            .dropout_seed = attn_model_layer_seed(input->dropout_seed, layer),
                             .weights = layer == input->weights_layer ? input->weights : NULL};
 }
 

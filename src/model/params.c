@@ -27,7 +27,20 @@ attn_mha_config attn_model_layer_config(const attn_model_config *config) {
     layer.rope_base = config->rope_base;
     layer.kernel = config->kernel;
     layer.max_threads = config->max_threads;
+    layer.num_kv_heads = config->num_kv_heads;
+    layer.softcap = config->softcap;
+    layer.alibi = config->alibi;
+    layer.alibi_learned = config->alibi_learned;
+    layer.sinks = config->sinks;
+    layer.dropout = config->dropout;
     return layer;
+}
+
+uint64_t attn_model_layer_seed(uint64_t seed, size_t layer) {
+    enum { STREAM = 0x64726F70 }; /* apart from the streams of parameters and of tasks */
+    attn_random random = attn_random_seed(seed, ((uint64_t)STREAM << 32) + layer);
+    const uint64_t high = attn_random_u32(&random);
+    return high << 32 | attn_random_u32(&random);
 }
 
 static attn_status count(const attn_model_config *config, parts *p) {
