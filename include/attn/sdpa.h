@@ -70,7 +70,19 @@ typedef struct attn_sdpa_input {
     const attn_real *sinks;        /* (H): one more logit in every row of head h, without a key or
                                       a value and touched by nothing else; or NULL */
     uint64_t dropout_seed;         /* with config.dropout: another one for every call of a step */
+    const size_t *offsets_q;       /* (B + 1) each, of packed sequences, see below; or both NULL */
+    const size_t *offsets_k;
 } attn_sdpa_input;
+
+/*
+ * Packed sequences lie end to end, without padding: the tokens of a tensor are those of all B
+ * sequences, shape.len_q and shape.len_k of them in all, and sequence b has the queries
+ * offsets_q[b] .. offsets_q[b+1] and the keys offsets_k[b] .. offsets_k[b+1]. Offsets rise from 0
+ * to the total; a sequence may be empty. Nobody sees another sequence, and the cost is the sum of
+ * the sequences'. The batch strides of tensors are not used, and lse is (H, len_q). Everything else
+ * counts within each sequence: i and j in masks, bias, positions and dropout, and Lk - Lq.
+ * Padding (there is none: ATTN_ERROR_ARGUMENT) and weights (ATTN_ERROR_UNSUPPORTED) are refused.
+ */
 
 /* Where results go. context is overwritten; weights and lse are written if they are not NULL. */
 typedef struct attn_sdpa_output {
@@ -106,7 +118,7 @@ typedef struct attn_sdpa_grads {
 } attn_sdpa_grads;
 
 /* The arena bytes of a call with this shape, these masks and these wishes; pointers are not read
- * through and may be any address, but NULL means absent. */
+ * through and may be any address, but NULL means absent. Offsets alone are read: they are sizes. */
 ATTN_API attn_status attn_sdpa_memory(const attn_sdpa_config *config, const attn_sdpa_input *input,
                                       const attn_sdpa_output *output, attn_memory *memory);
 

@@ -44,6 +44,13 @@ static inline size_t size_add_capped(size_t a, size_t b) {
     return b > SIZE_MAX - a ? SIZE_MAX : a + b;
 }
 
+/* a·b, or SIZE_MAX where that is less. */
+static inline size_t size_mul_capped(size_t a, size_t b) {
+    size_t product = SIZE_MAX;
+    (void)size_mul(&product, a, b);
+    return product;
+}
+
 static inline size_t size_min(size_t a, size_t b) {
     return a < b ? a : b;
 }

@@ -222,10 +222,14 @@ attn_status attni_reference_forward(const attni_sdpa *call, const attn_sdpa_outp
     const size_t heads = total_heads(call), slots = num_slots(call, 1);
     const size_t rows = size_min(BAND_ROWS, s->len_q), len_k = s->len_k, d = s->d_head;
     forward_arrays all = {.weights = saved ? NULL : output->weights};
-    ATTNI_TRY(attni_pairs_check("attn_sdpa_forward, reference", s));
+    if (call->pairs > SIZE_MAX / sizeof(real))
+        return attni_fail(ATTN_ERROR_OVERFLOW,
+                          "attn_sdpa_forward, reference: batch %zu, num_heads %zu, len_q %zu, "
+                          "len_k %zu: the size of the weights wraps",
+                          s->batch, s->num_heads, s->len_q, len_k);
     if (saved) {
-        ATTNI_TRY(carve(&all.weights, arena, true, heads, s->len_q, len_k));
-        ATTNI_TRY(carve(&all.sink_weights, arena, call->input->sinks, heads, s->len_q, 1));
+        ATTNI_TRY(carve(&all.weights, arena, true, 1, call->pairs, 1));
+        ATTNI_TRY(carve(&all.sink_weights, arena, call->input->sinks, 1, call->rows, 1));
     }
     const size_t mark = attn_arena_mark(arena);
     ATTNI_TRY(carve(&all.band, arena, !saved && !output->weights, slots, rows, len_k));
@@ -261,7 +265,7 @@ static attn_status carve_backward(backward_arrays *all, const attni_sdpa *call,
     void *sums = NULL;
     *all = (backward_arrays){0};
     ATTNI_TRY(carve(&all->band, arena, has_dscores && !grads->bias, slots, rows, len_k));
-    ATTNI_TRY(carve(&all->dscores, arena, grads->bias, heads, s->len_q, len_k));
+    ATTNI_TRY(carve(&all->dscores, arena, grads->bias, 1, call->pairs, 1));
     ATTNI_TRY(carve(&all->dropped, arena, call->dropout > 0, slots, rows, len_k));
     ATTNI_TRY(carve(&all->capped, arena, call->softcap > 0 && (grads->query || grads->key), slots,
                     rows, len_k));
@@ -311,9 +315,12 @@ attn_status attni_reference_backward(const attni_sdpa *call, const attn_sdpa_sav
             mine.key = slot_of(all.key, slot, s->len_k * d);
             backward_group(call, saved, dcontext, dcontext_strides, grads, n, &mine);
         }
+        const attni_pairs du = {.at = all.dscores,
+                                .shape = *s,
+                                .offsets_q = call->input->offsets_q,
+                                .offsets_k = call->input->offsets_k};
         if (grads->bias)
-            attni_bias_backward(grads->bias, &call->input->bias_strides, all.dscores, NULL, s,
-                                call->threads);
+            attni_bias_backward(grads->bias, &call->input->bias_strides, &du, NULL, call->threads);
         sum_over_batch(grads->sinks, all.dsinks, s);
         sum_over_batch(grads->alibi_slopes, all.dslopes, s);
     }

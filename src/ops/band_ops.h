@@ -51,10 +51,17 @@ void attni_score_terms_row_forward(real *u, const real *s, const attni_head_term
 void attni_softcap_row_backward(real *ds, const real *du, const real *s, real c, size_t n);
 /* A row's share of dslope. */
 double attni_alibi_row_backward(const real *du, const attni_head_terms *terms, size_t i, size_t n);
-/* dbias, through its strides, from du (B,H,Lq,Lk), which is not read where mask blocks, unless mask
- * is NULL. */
-void attni_bias_backward(real *dbias, const attn_broadcast *strides, const real *du,
-                         const attni_mask *mask, const attn_shape *shape, size_t max_threads);
+/* A score-like array (B,H,Lq,Lk); of packed sequences, one (H,Lq,Lk) after the other, and the
+ * lengths of the shape are the longest. */
+typedef struct attni_pairs {
+    const real *at;
+    attn_shape shape;
+    const size_t *offsets_q, *offsets_k; /* or both NULL */
+} attni_pairs;
+
+/* dbias, through its strides, from du, which is not read where mask blocks, unless mask is NULL. */
+void attni_bias_backward(real *dbias, const attn_broadcast *strides, const attni_pairs *du,
+                         const attni_mask *mask, size_t max_threads);
 
 attn_status attni_softcap_check(const char *function, double softcap);
 real attni_softcap(double softcap); /* of a checked one: what to divide by */

@@ -20,6 +20,14 @@ real attni_alibi_slope(size_t h, size_t num_heads) {
     return (real)exp2(-8 * step);
 }
 
+attn_status attn_alibi_slopes(attn_real *slopes, size_t num_heads) {
+    if (!slopes && num_heads > 0)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "attn_alibi_slopes: slopes is NULL");
+    for (size_t h = 0; h < num_heads; h++)
+        slopes[h] = attni_alibi_slope(h, num_heads);
+    return ATTN_OK;
+}
+
 attn_status attni_softcap_check(const char *function, double softcap) {
     if (!(softcap >= 0) || !isfinite((real)softcap)) /* NaN too */
         return attni_fail(ATTN_ERROR_ARGUMENT, "%s: softcap %g is not finite and >= 0", function,
@@ -102,32 +110,66 @@ double attni_alibi_row_backward(const real *du, const attni_head_terms *terms, s
     return sum;
 }
 
+static size_t length_of(const size_t *offsets, size_t b, size_t len) {
+    return offsets ? offsets[b + 1] - offsets[b] : len;
+}
+
+/* Reals before sample b. */
+static size_t pairs_before(const attni_pairs *pairs, size_t b) {
+    const attn_shape *s = &pairs->shape;
+    size_t count = 0;
+    if (!pairs->offsets_q)
+        return b * s->num_heads * s->len_q * s->len_k;
+    for (size_t n = 0; n < b; n++)
+        count +=
+            s->num_heads * length_of(pairs->offsets_q, n, 0) * length_of(pairs->offsets_k, n, 0);
+    return count;
+}
+
 enum { COLUMNS = 64 };
 
-/* The sums of du over what a row (b, h, i) of dbias stands for. */
-static void bias_row_backward(real *dbias, const attn_broadcast *strides, const real *du,
-                              const attni_mask *mask, const attn_shape *s, size_t b, size_t h,
-                              size_t i) {
-    const size_t end_b = strides->batch ? b + 1 : s->batch;
-    const size_t end_h = strides->head ? h + 1 : s->num_heads;
-    const size_t end_i = strides->query ? i + 1 : s->len_q;
+/* The pairs that a row of dbias sums up: COLUMNS of its keys, from `begin`. */
+typedef struct bias_part {
+    size_t b, end_b, h, end_h, i, end_i, begin, columns;
+} bias_part;
+
+static void sum_pairs(double *sum, const attni_pairs *du, const attni_mask *mask,
+                      const bias_part *part) {
+    const real *sample = du->at + pairs_before(du, part->b);
+    for (size_t b = part->b; b < part->end_b; b++) {
+        const size_t len_q = length_of(du->offsets_q, b, du->shape.len_q);
+        const size_t len_k = length_of(du->offsets_k, b, du->shape.len_k);
+        const size_t columns = size_min(part->columns, len_k - size_min(len_k, part->begin));
+        for (size_t h = part->h; columns > 0 && h < part->end_h; h++)
+            for (size_t i = part->i; i < size_min(part->end_i, len_q); i++) {
+                const real *row = sample + (h * len_q + i) * len_k + part->begin;
+                for (size_t j = 0; j < columns; j++)
+                    if (!mask || mask_allows(mask, b, h, i, part->begin + j, len_k))
+                        sum[j] += (double)row[j];
+            }
+        sample += du->shape.num_heads * len_q * len_k;
+    }
+}
+
+static void bias_row_backward(real *dbias, const attn_broadcast *strides, const attni_pairs *du,
+                              const attni_mask *mask, size_t b, size_t h, size_t i) {
+    const attn_shape *s = &du->shape;
     double total = 0;
+    bias_part part = {.b = b,
+                      .end_b = strides->batch ? b + 1 : s->batch,
+                      .h = h,
+                      .end_h = strides->head ? h + 1 : s->num_heads,
+                      .i = i,
+                      .end_i = strides->query ? i + 1 : s->len_q};
     dbias += broadcast_row(strides, b, h, i);
-    for (size_t begin = 0; begin < s->len_k; begin += COLUMNS) {
-        const size_t columns = size_min(COLUMNS, s->len_k - begin);
+    for (; part.begin < s->len_k; part.begin += COLUMNS) {
         double sum[COLUMNS] = {0};
-        for (size_t x = b; x < end_b; x++)
-            for (size_t y = h; y < end_h; y++)
-                for (size_t z = i; z < end_i; z++) {
-                    const real *row = du + ((x * s->num_heads + y) * s->len_q + z) * s->len_k;
-                    for (size_t j = 0; j < columns; j++)
-                        if (!mask || mask_allows(mask, x, y, z, begin + j, s->len_k))
-                            sum[j] += (double)row[begin + j];
-                }
-        for (size_t j = 0; j < columns; j++) {
+        part.columns = size_min(COLUMNS, s->len_k - part.begin);
+        sum_pairs(sum, du, mask, &part);
+        for (size_t j = 0; j < part.columns; j++) {
             total += sum[j];
             if (strides->key)
-                dbias[(begin + j) * strides->key] = (real)sum[j];
+                dbias[(part.begin + j) * strides->key] = (real)sum[j];
         }
     }
     if (!strides->key)
@@ -135,24 +177,17 @@ static void bias_row_backward(real *dbias, const attn_broadcast *strides, const 
 }
 
 /* dbias = sum of du over the dimensions whose stride is 0, always in the same order. */
-void attni_bias_backward(real *dbias, const attn_broadcast *strides, const real *du,
-                         const attni_mask *mask, const attn_shape *shape, size_t max_threads) {
-    const size_t batch = strides->batch ? shape->batch : 1;
-    const size_t heads = strides->head ? shape->num_heads : 1;
-    const size_t len_q = strides->query ? shape->len_q : 1;
+void attni_bias_backward(real *dbias, const attn_broadcast *strides, const attni_pairs *du,
+                         const attni_mask *mask, size_t max_threads) {
+    const attn_shape *s = &du->shape;
+    const size_t batch = strides->batch ? s->batch : 1;
+    const size_t heads = strides->head ? s->num_heads : 1;
+    const size_t len_q = strides->query ? s->len_q : 1;
     const size_t rows = batch * heads * len_q;
-#pragma omp parallel for schedule(static) num_threads(threads_for(max_threads, rows, shape->len_k))
+#pragma omp parallel for schedule(static) num_threads(threads_for(max_threads, rows, s->len_k))
     for (size_t row = 0; row < rows; row++)
-        bias_row_backward(dbias, strides, du, mask, shape, row / len_q / heads, row / len_q % heads,
+        bias_row_backward(dbias, strides, du, mask, row / len_q / heads, row / len_q % heads,
                           row % len_q);
-}
-
-attn_status attn_alibi_slopes(attn_real *slopes, size_t num_heads) {
-    if (!slopes && num_heads > 0)
-        return attni_fail(ATTN_ERROR_ARGUMENT, "attn_alibi_slopes: slopes is NULL");
-    for (size_t h = 0; h < num_heads; h++)
-        slopes[h] = attni_alibi_slope(h, num_heads);
-    return ATTN_OK;
 }
 
 static attn_status check_call(const char *function, attni_mask *resolved,
@@ -244,7 +279,8 @@ attn_status attn_score_terms_backward(attn_real *dscores, attn_real *dbias, attn
                           dbias && !terms->bias ? "bias" : "slope");
     if (dbias) {
         ATTNI_TRY(attni_dbias_check("attn_score_terms_backward", &terms->bias_strides, shape));
-        attni_bias_backward(dbias, &terms->bias_strides, dout, &resolved, shape, 0);
+        attni_bias_backward(dbias, &terms->bias_strides,
+                            &(attni_pairs){.at = dout, .shape = *shape}, &resolved, 0);
     }
     if (dslopes) {
 #pragma omp parallel for schedule(static) \

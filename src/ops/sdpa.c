@@ -26,6 +26,53 @@ static attn_shape key_value_shape(const attn_shape *shape) {
     return shared;
 }
 
+/* Whether offsets rise from 0 to the total; *longest is the length of the longest sequence. */
+static attn_status check_offsets(const char *name, const size_t *offsets, size_t batch,
+                                 size_t total, size_t *longest) {
+    *longest = 0;
+    if (offsets[0] != 0)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: %s[0] is %zu, not 0", name, offsets[0]);
+    for (size_t b = 0; b < batch; b++) {
+        if (offsets[b + 1] < offsets[b])
+            return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: %s[%zu] is %zu, below %zu before it",
+                              name, b + 1, offsets[b + 1], offsets[b]);
+        *longest = size_max(*longest, offsets[b + 1] - offsets[b]);
+    }
+    if (offsets[batch] != total)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: %s end at %zu, but there are %zu tokens",
+                          name, offsets[batch], total);
+    return ATTN_OK;
+}
+
+/* The sizes of the call: packed sequences have lengths of their own. */
+static attn_status resolve_sizes(attni_sdpa *call, const attn_sdpa_input *input) {
+    const size_t *q = input->offsets_q, *k = input->offsets_k;
+    attn_shape *shape = &call->shape;
+    *shape = input->shape;
+    shape->num_kv_heads = shape_kv_heads(shape);
+    call->tokens = *shape;
+    call->rows = shape->batch * shape->num_heads * shape->len_q; /* the shape fits */
+    call->pairs = size_mul_capped(call->rows, shape->len_k);
+    if (!q && !k)
+        return ATTN_OK;
+    if (!q || !k)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: %s is NULL, %s is not",
+                          q ? "offsets_k" : "offsets_q", q ? "offsets_q" : "offsets_k");
+    if (input->mask.padding)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: mask.padding: packed sequences have no "
+                                               "padding");
+    ATTNI_TRY(check_offsets("offsets_q", q, shape->batch, call->tokens.len_q, &shape->len_q));
+    ATTNI_TRY(check_offsets("offsets_k", k, shape->batch, call->tokens.len_k, &shape->len_k));
+    call->tokens.batch = size_min(shape->batch, 1);
+    call->rows = shape->num_heads * call->tokens.len_q;
+    call->pairs = 0;
+    for (size_t b = 0; b < shape->batch; b++) {
+        const size_t queries = size_mul_capped(shape->num_heads, q[b + 1] - q[b]);
+        call->pairs = size_add_capped(call->pairs, size_mul_capped(queries, k[b + 1] - k[b]));
+    }
+    return ATTN_OK;
+}
+
 /* What is done to scores and weights. NaN fails every comparison. */
 static attn_status check_terms(const attni_sdpa *call, const attn_sdpa_config *config,
                                const attn_sdpa_input *input) {
@@ -35,26 +82,26 @@ static attn_status check_terms(const attni_sdpa *call, const attn_sdpa_config *c
     if (!(config->dropout >= 0 && config->dropout < 1))
         return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: dropout %g is not in [0, 1)",
                           config->dropout);
-    ATTNI_TRY(attni_bias_check("attn_sdpa", input->bias, &input->bias_strides, &input->shape));
-    return config->dropout > 0 ? attni_dropout_check("attn_sdpa", &input->shape) : ATTN_OK;
+    ATTNI_TRY(attni_bias_check("attn_sdpa", input->bias, &input->bias_strides, &call->shape));
+    return config->dropout > 0 ? attni_dropout_check("attn_sdpa", &call->shape) : ATTN_OK;
 }
 
 /* Checks and defaults of a call. When measuring, arrays need not exist. */
 static attn_status resolve(attni_sdpa *call, const attn_sdpa_config *config,
                            const attn_sdpa_input *input, bool training, bool measuring) {
-    const attn_shape *shape = &input->shape;
-    ATTNI_TRY(attni_shape_check("attn_sdpa", shape));
-    const attn_shape shared = key_value_shape(shape);
+    ATTNI_TRY(attni_shape_check("attn_sdpa", &input->shape));
+    call->input = input;
+    ATTNI_TRY(resolve_sizes(call, input));
+    const attn_shape *shape = &call->shape, *tokens = &call->tokens;
+    const attn_shape shared = key_value_shape(tokens);
     const attni_tensor inputs[] = {
-        {"query", input->query, input->query_strides, shape->len_q, false},
-        {"key", input->key, input->key_strides, shape->len_k, false},
-        {"value", input->value, input->value_strides, shape->len_k, false},
+        {"query", input->query, input->query_strides, tokens->len_q, false},
+        {"key", input->key, input->key_strides, tokens->len_k, false},
+        {"value", input->value, input->value_strides, tokens->len_k, false},
     };
     for (size_t n = 0; n < 3; n++)
-        ATTNI_TRY(attni_tensor_check("attn_sdpa", &inputs[n], n == 0 ? shape : &shared, measuring));
-    call->input = input;
-    call->shape = *shape;
-    call->shape.num_kv_heads = shared.num_heads;
+        ATTNI_TRY(
+            attni_tensor_check("attn_sdpa", &inputs[n], n == 0 ? tokens : &shared, measuring));
     call->scale = config->has_scale ? config->scale : attn_default_scale(shape->d_head);
     call->threads = threads_resolve(config->max_threads);
     call->softcap = (double)attni_softcap(config->softcap);
@@ -75,6 +122,7 @@ static const char *fused_lacks(const attni_sdpa *call) {
     } features[] = {
         {call->shape.num_kv_heads != call->shape.num_heads, "grouped-query heads"},
         {call->input->sinks, "sinks"},
+        {call->input->offsets_q, "packed sequences"},
     };
     for (size_t n = 0; n < sizeof features / sizeof *features; n++)
         if (features[n].asked)
@@ -91,6 +139,9 @@ static attn_status choose_kernel(attn_kernel *kernel, attn_kernel wanted, const 
                                          : ATTN_KERNEL_FUSED;
     if ((unsigned)wanted > ATTN_KERNEL_FUSED)
         return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: kernel %d is no kernel", (int)wanted);
+    if (call->input->offsets_q && output->weights)
+        return attni_fail(ATTN_ERROR_UNSUPPORTED,
+                          "attn_sdpa: the weights of packed sequences cannot be returned");
     if (wanted == ATTN_KERNEL_FUSED && output->weights)
         return attni_fail(ATTN_ERROR_UNSUPPORTED,
                           "attn_sdpa: the fused kernel never holds the weights; ask for them with "
@@ -119,8 +170,8 @@ attn_status attn_sdpa_forward(const attn_sdpa_config *config, const attn_sdpa_in
     ATTNI_TRY(resolve(&call, config, input, saved, arena->measuring));
     ATTNI_TRY(attni_tensor_check("attn_sdpa",
                                  &(attni_tensor){"context", output->context,
-                                                 output->context_strides, input->shape.len_q, true},
-                                 &input->shape, arena->measuring));
+                                                 output->context_strides, call.tokens.len_q, true},
+                                 &call.tokens, arena->measuring));
     ATTNI_TRY(choose_kernel(&kernel, config->kernel, &call, output));
     attn_sdpa_saved kept = {.input = *input,
                             .output = *output,
@@ -223,7 +274,7 @@ attn_status attn_sdpa_backward(const attn_sdpa_config *config, const attn_sdpa_s
                                                  : !grads            ? "grads"
                                                                      : "arena");
     attni_sdpa call;
-    const attn_shape *shape = &saved->input.shape;
+    const attn_shape *shape = &call.tokens;
     ATTNI_TRY(check_saved(config, saved, arena->measuring));
     ATTNI_TRY(resolve(&call, config, &saved->input, true, arena->measuring));
     ATTNI_TRY(check_same_terms(&call, saved));

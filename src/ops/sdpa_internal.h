@@ -11,8 +11,10 @@
 
 typedef struct attni_sdpa {
     const attn_sdpa_input *input;
-    attn_shape shape;
-    attni_mask mask;
+    attn_shape shape;   /* of packed sequences: the lengths are those of the longest */
+    attn_shape tokens;  /* of the tensors: packed ones have one sample, with all tokens */
+    size_t rows, pairs; /* numbers in (B,H,Lq) and (B,H,Lq,Lk): sums over sequences */
+    attni_mask mask;    /* its offset is that of a sequence, see head_at in sdpa_head.h */
     double scale;
     size_t threads; /* at least 1 */
     double softcap; /* 0 = off */
