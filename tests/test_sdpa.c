@@ -55,9 +55,6 @@ START_TEST(equals_plain_loops) {
 }
 END_TEST
 
-/* The path that does what the other one lacks: AUTO finds it. */
-static const attn_kernel general_paths[] = {ATTN_KERNEL_REFERENCE, ATTN_KERNEL_AUTO};
-
 /* Windows from 0 to SIZE_MAX about positions anywhere, with and without causality. */
 START_TEST(windows_equal_plain_loops) {
     for (size_t m = 0; m < WINDOWS; m++)
@@ -79,7 +76,7 @@ START_TEST(grouped_heads_equal_plain_loops) {
         {2, 6, 5, 9, 4, 3}, {1, 6, 131, 17, 7, 2}, {3, 6, 9, 70, 3, 1}, {2, 4, 1, 1, 2, 4}};
     for (size_t m = 0; m < PLANS + WINDOWS; m++)
         for (size_t n = 0; n < sizeof grouped / sizeof *grouped; n++) {
-            attn_sdpa_config config = {.kernel = general_paths[_i], .max_threads = 1 + n};
+            attn_sdpa_config config = {.kernel = (attn_kernel)_i, .max_threads = 1 + n};
             const mask_plan *plan = m < PLANS ? &problem_plans[m] : &problem_windows[m - PLANS];
             problem p = problem_make(grouped[n], (layout)((m + n) % LAYOUT_COUNT), plan, m + n);
             char what[64];
@@ -115,7 +112,7 @@ END_TEST
 
 /* The same where a NaN row is shared by a group of heads and hidden by windows. */
 START_TEST(nan_in_a_group_under_windows) {
-    const attn_sdpa_config config = {.kernel = general_paths[_i]};
+    const attn_sdpa_config config = {.kernel = (attn_kernel)_i};
     for (size_t m = 0; m < WINDOWS; m++) {
         problem p = problem_make((attn_shape){2, 4, 70, 75, 5, 2}, BTHD, &problem_windows[m], m);
         tensor_row(&p.k, 1, 3)[0] = (attn_real)NAN;
@@ -353,11 +350,11 @@ END_TEST
 START_TEST(grouped_heads) {
     const attn_real v[2] = {1, 10}, d_o[6] = {1, 2, 3, 4, 5, 6};
     small s = {.shape = {1, 6, 1, 1, 1, 2}, .v = v, .d_o = d_o};
-    solve(&s, (int)general_paths[_i]);
+    solve(&s, _i);
     CHECK("y", s.o, 1, 1, 1, 10, 10, 10);
     CHECK("dv", s.dv, 6, 15);
     s.shape.num_kv_heads = 1;
-    solve(&s, (int)general_paths[_i]);
+    solve(&s, _i);
     CHECK("dv of one head", s.dv, 21);
 }
 END_TEST
@@ -494,16 +491,12 @@ int main(void) {
         inputs_may_broadcast,
         windows_equal_plain_loops,
         window_of_ten,
-    };
-    for (size_t n = 0; n < sizeof of_both_paths / sizeof *of_both_paths; n++)
-        tcase_add_loop_test(tests, of_both_paths[n], ATTN_KERNEL_REFERENCE, ATTN_KERNEL_FUSED + 1);
-    const TTest *const of_general_paths[] = {
         grouped_heads_equal_plain_loops,
         nan_in_a_group_under_windows,
         grouped_heads,
     };
-    for (size_t n = 0; n < sizeof of_general_paths / sizeof *of_general_paths; n++)
-        tcase_add_loop_test(tests, of_general_paths[n], 0, 2);
+    for (size_t n = 0; n < sizeof of_both_paths / sizeof *of_both_paths; n++)
+        tcase_add_loop_test(tests, of_both_paths[n], ATTN_KERNEL_REFERENCE, ATTN_KERNEL_FUSED + 1);
     tcase_add_test(tests, weights_on_request);
     suite_add_tcase(suite, tests);
     return test_main(suite);

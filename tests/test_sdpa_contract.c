@@ -304,8 +304,6 @@ START_TEST(forward_refuses) {
            "num_heads 0");
     REFUSE((c.in.mask.window.left_on = true, c.in.mask.causal_align = (attn_causal_align)5),
            ATTN_ERROR_ARGUMENT, "causal_align");
-    REFUSE((c.config.kernel = ATTN_KERNEL_FUSED, c.in.shape.num_kv_heads = 1),
-           ATTN_ERROR_UNSUPPORTED, "grouped-query heads");
 }
 END_TEST
 

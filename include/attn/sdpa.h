@@ -28,8 +28,7 @@ extern "C" {
 typedef enum attn_kernel {
     ATTN_KERNEL_AUTO = 0,  /* fused, unless it cannot do what the call asks for, as weights */
     ATTN_KERNEL_REFERENCE, /* the textbook: holds the (B,H,Lq,Lk) weights */
-    ATTN_KERNEL_FUSED      /* tiles: memory linear in Lq and Lk. Grouped-query heads are not in it
-                              yet: ATTN_ERROR_UNSUPPORTED */
+    ATTN_KERNEL_FUSED      /* tiles: memory linear in Lq and Lk */
 } attn_kernel;
 
 typedef struct attn_sdpa_config {

@@ -5,10 +5,11 @@
  *
  * Forward: a task is one head and as many queries as share a pass over the keys.
  *
- * Backward: dQ sums over the keys, dK and dV over the queries, so heads are independent but the
- * pairs of one head are not. Where heads alone are too few, queries and keys of each are cut into n
- * ranges, and the n x n blocks of pairs are done in n rounds, in each of which every range of
- * queries and every range of keys occurs once:
+ * Backward: dQ sums over the keys, dK and dV over the queries. Heads that share what they add to,
+ * dK and dV of a group or the gradient of a bias, form a chain: they are done one after the other.
+ * Where chains alone are too few, queries and keys of each head are cut into n ranges, and the n x
+ * n blocks of pairs are done in n rounds, in each of which every range of queries and every range
+ * of keys occurs once:
  *
  *                 keys 0   1   2   3
  *     queries 0        0   1   2   3        the round in which a block is done: (queries + keys)
@@ -16,7 +17,13 @@
  *             2        2   3   0   1        diagonal, are spread evenly over the rounds.
  *             3        3   0   1   2
  *
- * No two threads meet in a row, nothing has to be added up afterwards, and no memory is needed. */
+ *     queries 0        0   3                the same under a window: (queries - keys) modulo n, for
+ *             1        1   0   3            what is seen lies along the diagonal, and most of it is
+ *             2            1   0   3        done in round 0. Rounds without a pair are left out.
+ *             3                1   0
+ *
+ * A task is a chain and a range of keys. No two threads meet in a row, nothing has to be added up
+ * afterwards, and no memory is needed. */
 #include "ops/sdpa_internal.h"
 
 #include "base/fail.h"
@@ -52,7 +59,10 @@ typedef struct job {
 
     size_t parts;          /* forward: ranges of queries of a head; backward: n */
     size_t part_q, part_k; /* tokens in each but the last */
-    size_t tasks;          /* of the forward, or of a round of the backward */
+    size_t first_q, first_k;
+    size_t chain_samples, chain_heads; /* that follow each other in a task of the backward */
+    bool banded;                       /* a window on both sides of the diagonal */
+    size_t tasks;                      /* of the forward, or of a round of the backward */
     size_t round;
     size_t slots; /* threads with scratch */
     bool small;   /* many short tasks */
@@ -112,8 +122,8 @@ static attni_fused_head head_of(const job *j, size_t b, size_t h) {
         .d_head = shape->d_head,
         .scale = (real)call->scale,
         .query = rows_of(in->query, &in->query_strides, b, h),
-        .key = rows_of(in->key, &in->key_strides, b, h),
-        .value = rows_of(in->value, &in->value_strides, b, h),
+        .key = rows_of(in->key, &in->key_strides, b, h / shape_group(shape)),
+        .value = rows_of(in->value, &in->value_strides, b, h / shape_group(shape)),
         .padding = mask->padding ? mask->padding + b * mask->padding_stride : NULL,
         .attend = mask->attend ? mask->attend + b * mask->attend_strides.batch +
                                      h * mask->attend_strides.head
@@ -135,9 +145,12 @@ static attni_fused_head head_of(const job *j, size_t b, size_t h) {
     };
 }
 
-static attni_range part_of(size_t part, size_t size, size_t len) {
-    const size_t begin = size_min(part * size, len);
-    return (attni_range){begin, size_min(begin + size, len)};
+/* Part `part` of `parts`, of `size` tokens from `first` on. What lies before and behind all of them
+ * belongs to the first and to the last. */
+static attni_range part_of(size_t part, size_t parts, size_t first, size_t size, size_t len) {
+    const size_t begin = size_min(first + part * size, len);
+    return (attni_range){part == 0 ? 0 : begin,
+                         part + 1 == parts ? len : size_min(begin + size, len)};
 }
 
 /* Later queries see more keys under causality: they come first, so that the last tasks are short.
@@ -146,27 +159,47 @@ static void forward_task(const job *j, size_t task, real *scratch) {
     const size_t bh = task / j->parts, part = j->parts - 1 - task % j->parts;
     const size_t heads = j->call->shape.num_heads;
     const attni_fused_head head = head_of(j, bh / heads, bh % heads);
-    j->kernels->fused_forward(&head, part_of(part, j->part_q, head.len_q), scratch);
+    j->kernels->fused_forward(&head, part_of(part, j->parts, 0, j->part_q, head.len_q), scratch);
 }
 
-static void backward_task(const job *j, size_t task, real *scratch) {
-    const size_t bh = task / j->parts, part_k = task % j->parts;
-    const size_t part_q = (j->round + j->parts - part_k) % j->parts;
-    const size_t heads = j->call->shape.num_heads, b = bh / heads, h = bh % heads;
+static attni_range keys_of_part(const job *j, size_t part) {
+    return part_of(part, j->parts, j->first_k, j->part_k, j->call->shape.len_k);
+}
+
+/* The queries that meet a part of the keys in this round. */
+static attni_range queries_of_part(const job *j, size_t part_k) {
+    const size_t part = (j->round + (j->banded ? part_k : j->parts - part_k)) % j->parts;
+    return part_of(part, j->parts, j->first_q, j->part_q, j->call->shape.len_q);
+}
+
+/* What one head contributes to the gradients in this round. */
+static void backward_block(const job *j, size_t b, size_t h, size_t part_k, real *scratch) {
+    const size_t group = shape_group(&j->call->shape);
     const attni_fused_head head = head_of(j, b, h);
     const attn_broadcast *bias = &j->call->input->bias_strides;
     const attni_fused_grads grads = {
         .dcontext = rows_of(j->dcontext, &j->dcontext_strides, b, h),
         .dquery = rows_out(j->grads->query, &j->grads->query_strides, b, h),
-        .dkey = rows_out(j->grads->key, &j->grads->key_strides, b, h),
-        .dvalue = rows_out(j->grads->value, &j->grads->value_strides, b, h),
+        .dkey = rows_out(j->grads->key, &j->grads->key_strides, b, h / group),
+        .dvalue = rows_out(j->grads->value, &j->grads->value_strides, b, h / group),
         .add_queries = j->round > 0,
-        .add_keys = j->round > 0,
+        .add_keys = j->round > 0 || h % group > 0,
         .dbias = j->grads->bias ? j->grads->bias + b * bias->batch + h * bias->head : NULL,
-        .dslope = j->dslopes ? j->dslopes + task : NULL,
+        .dslope =
+            j->dslopes ? j->dslopes + (b * j->call->shape.num_heads + h) * j->parts + part_k : NULL,
     };
-    j->kernels->fused_backward(&head, &grads, part_of(part_q, j->part_q, head.len_q),
-                               part_of(part_k, j->part_k, head.len_k), scratch);
+    j->kernels->fused_backward(&head, &grads, queries_of_part(j, part_k), keys_of_part(j, part_k),
+                               scratch);
+}
+
+static void backward_task(const job *j, size_t task, real *scratch) {
+    const size_t chain = task / j->parts, part_k = task % j->parts;
+    const size_t chains = j->call->shape.num_heads / j->chain_heads; /* of the same samples */
+    const size_t first_b = chain / chains * j->chain_samples;
+    const size_t first_h = chain % chains * j->chain_heads;
+    for (size_t b = first_b; b < first_b + j->chain_samples; b++)
+        for (size_t h = first_h; h < first_h + j->chain_heads; h++)
+            backward_block(j, b, h, part_k, scratch);
 }
 
 static void run_task(const job *j, size_t task, size_t slot) {
@@ -199,29 +232,27 @@ static void run_tasks(const job *j) {
         run_task(j, task, 0);
 }
 
+/* The keys that a query sees at most, by position. */
+static size_t keys_seen(const attni_sdpa *call) {
+    const int64_t low = low_bound(&call->mask, &call->shape);
+    return size_min((size_t)(high_bound(&call->mask, &call->shape) - low) + 1, call->shape.len_k);
+}
+
 /* Multiply-adds of one product of the whole call, as a double: it only steers. */
-static double work_of(const attn_shape *shape) {
+static double work_of(const attni_sdpa *call) {
+    const attn_shape *shape = &call->shape;
     return (double)shape->batch * (double)shape->num_heads * (double)shape->len_q *
-           (double)shape->len_k * (double)shape->d_head;
+           (double)keys_seen(call) * (double)shape->d_head;
 }
 
-/* Whether tasks that run at the same time add to the same elements of dbias. */
-static bool shares_dbias(const job *j) {
-    const attn_broadcast *s = &j->call->input->bias_strides;
-    const attn_shape *shape = &j->call->shape;
-    return j->grads && j->grads->bias &&
-           ((s->batch == 0 && shape->batch > 1) || (s->head == 0 && shape->num_heads > 1) ||
-            (s->query == 0 && s->key == 0));
-}
-
-/* How many threads; then scratch for so many. */
-static attn_status carve_scratch(job *j, attn_arena *arena) {
-    const double work = work_of(&j->call->shape);
+/* How many threads, of at most `most` tasks; then scratch for so many. */
+static attn_status carve_scratch(job *j, size_t most, attn_arena *arena) {
+    const double work = work_of(j->call);
     const size_t line = CACHE_LINE / sizeof(real);
     const double shares = work / SMALL_WORK;
     j->small = (double)j->tasks > shares;
-    j->slots = size_min(j->tasks, j->call->threads);
-    if (work < SERIAL_WORK || j->slots == 0 || shares_dbias(j))
+    j->slots = size_min(most, j->call->threads);
+    if (work < SERIAL_WORK || j->slots == 0)
         j->slots = 1;
     else if ((double)j->slots > shares)
         j->slots = (size_t)shares;
@@ -232,6 +263,7 @@ static attn_status carve_scratch(job *j, attn_arena *arena) {
     void *scratch;
     ATTNI_TRY(attn_arena_alloc(arena, &scratch, total, sizeof(real)));
     j->scratch = scratch;
+    j->slots = size_max(size_min(j->slots, j->tasks), 1);
     return ATTN_OK;
 }
 
@@ -302,7 +334,7 @@ attn_status attni_fused_forward(const attni_sdpa *call, const attn_sdpa_output *
         status = carve_statistics(&j, arena, rows);
     const size_t kept = saved ? attn_arena_mark(arena) : start;
     if (status == ATTN_OK)
-        status = carve_scratch(&j, arena);
+        status = carve_scratch(&j, j.tasks, arena);
     if (status != ATTN_OK) {
         attn_arena_rewind(arena, start);
         return status;
@@ -319,10 +351,67 @@ attn_status attni_fused_forward(const attni_sdpa *call, const attn_sdpa_output *
     return attn_arena_rewind(arena, kept);
 }
 
+/* The tokens of `len` that can see one of `others` tokens, which stand from i + low to i + high. */
+static attni_range tokens_seen(size_t len, size_t others, int64_t low, int64_t high) {
+    const int64_t begin = -high, end = (int64_t)others - low;
+    const size_t last = end < 0 ? 0 : size_min((size_t)end, len);
+    return (attni_range){begin < 0 ? 0 : size_min((size_t)begin, last), last};
+}
+
+/* Chains, and how their heads are cut, if the gradient of the bias is wanted or not. */
+static void cut_backward(job *j, bool dbias) {
+    const attn_shape *shape = &j->call->shape;
+    const attn_broadcast *bias = &j->call->input->bias_strides;
+    j->chain_samples = dbias && bias->batch == 0 ? shape->batch : 1;
+    j->chain_heads = dbias && bias->head == 0 ? shape->num_heads : shape_group(shape);
+    const bool any = shape->batch > 0 && shape->num_heads > 0;
+    const size_t chains =
+        any ? shape->batch / j->chain_samples * (shape->num_heads / j->chain_heads) : 0;
+
+    const size_t tile_q = j->kernels->fused_query_tile, tile_k = j->kernels->fused_key_tile;
+    const int64_t low = low_bound(&j->call->mask, shape), high = high_bound(&j->call->mask, shape);
+    const attni_range queries = tokens_seen(shape->len_q, shape->len_k, low, high);
+    const attni_range keys = tokens_seen(shape->len_k, shape->len_q, -high, -low);
+    const size_t len = size_min(queries.end - queries.begin, keys.end - keys.begin);
+    j->banded =
+        j->call->mask.window.left_on && (j->call->mask.causal || j->call->mask.window.right_on);
+    j->parts = chains > 0 ? size_min(size_div_up(WANTED_TASKS, chains), len / LEAST_PART) : 1;
+    if (j->parts == 0 || (dbias && bias->query == 0 && bias->key == 0))
+        j->parts = 1; /* blocks would share one element of the bias */
+    j->first_q = queries.begin;
+    j->first_k = keys.begin / tile_k * tile_k;
+    j->part_q = size_div_up(size_div_up(queries.end - j->first_q, j->parts), tile_q) * tile_q;
+    j->part_k = size_div_up(size_div_up(keys.end - j->first_k, j->parts), tile_k) * tile_k;
+    j->tasks = chains * j->parts;
+}
+
+/* Whether some block of a round holds a pair. All of the first is done: it writes the zeros. */
+static bool round_is_needed(const job *j) {
+    const attni_mask *mask = &j->call->mask;
+    const int64_t low = low_bound(mask, &j->call->shape), high = high_bound(mask, &j->call->shape);
+    for (size_t part = 0; part < j->parts; part++) {
+        const attni_range queries = queries_of_part(j, part), keys = keys_of_part(j, part);
+        if ((int64_t)keys.begin < (int64_t)queries.end + high &&
+            (int64_t)keys.end > (int64_t)queries.begin + low)
+            return true;
+    }
+    return j->round == 0;
+}
+
+/* A cell for each head and part, all 0. */
+static attn_status carve_dslopes(job *j, size_t most_parts, attn_arena *arena) {
+    const size_t cells = j->call->shape.batch * j->call->shape.num_heads * most_parts;
+    void *dslopes;
+    ATTNI_TRY(attn_arena_alloc(arena, &dslopes, cells, sizeof(double)));
+    j->dslopes = dslopes;
+    for (size_t n = 0; n < cells && !arena->measuring; n++)
+        j->dslopes[n] = 0;
+    return ATTN_OK;
+}
+
 attn_status attni_fused_backward(const attni_sdpa *call, const attn_sdpa_saved *saved,
                                  const real *dcontext, const attn_strides *dcontext_strides,
                                  const attn_sdpa_grads *grads, attn_arena *arena) {
-    const attn_shape *shape = &call->shape;
     job j = {.call = call,
              .kernels = attni_kernels_get(),
              .output = &saved->output,
@@ -331,29 +420,25 @@ attn_status attni_fused_backward(const attni_sdpa *call, const attn_sdpa_saved *
              .dcontext_strides = *dcontext_strides,
              .row_max = saved->row_max,
              .row_sum = saved->row_sum};
-    const size_t tile_q = j.kernels->fused_query_tile, tile_k = j.kernels->fused_key_tile;
-    const size_t heads = shape->batch * shape->num_heads; /* the forward found that it fits */
-    j.parts = heads < WANTED_TASKS && heads > 0 ? size_div_up(WANTED_TASKS, heads) : 1;
-    j.parts = size_max(size_min(j.parts, size_min(shape->len_q, shape->len_k) / LEAST_PART), 1);
-    j.part_q = size_div_up(size_div_up(shape->len_q, j.parts), tile_q) * tile_q;
-    j.part_k = size_div_up(size_div_up(shape->len_k, j.parts), tile_k) * tile_k;
-    j.tasks = heads * j.parts;
-    j.scratch_size = j.kernels->fused_backward_scratch(shape->d_head);
+    j.scratch_size = j.kernels->fused_backward_scratch(call->shape.d_head);
+    /* The memory of a call is enough for any gradients. */
+    cut_backward(&j, call->input->bias != NULL);
+    size_t most_tasks = j.tasks, most_parts = j.parts;
+    cut_backward(&j, false);
+    most_tasks = size_max(most_tasks, j.tasks);
+    most_parts = size_max(most_parts, j.parts);
+    cut_backward(&j, grads->bias != NULL);
 
     const size_t mark = attn_arena_mark(arena);
-    if (grads->alibi_slopes) {
-        void *dslopes;
-        ATTNI_TRY(attn_arena_alloc(arena, &dslopes, j.tasks, sizeof(double)));
-        j.dslopes = dslopes;
-    }
-    ATTNI_TRY(carve_scratch(&j, arena));
+    if (grads->alibi_slopes)
+        ATTNI_TRY(carve_dslopes(&j, most_parts, arena));
+    ATTNI_TRY(carve_scratch(&j, most_tasks, arena));
     if (!arena->measuring) {
-        for (size_t task = 0; task < j.tasks && j.dslopes; task++)
-            j.dslopes[task] = 0;
         if (grads->bias)
             zero_dbias(&j);
         for (j.round = 0; j.round < j.parts; j.round++)
-            run_tasks(&j);
+            if (round_is_needed(&j))
+                run_tasks(&j);
         if (j.dslopes)
             sum_dslopes(&j);
     }

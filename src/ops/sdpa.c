@@ -120,7 +120,6 @@ static const char *fused_lacks(const attni_sdpa *call) {
         bool asked;
         const char *what;
     } features[] = {
-        {call->shape.num_kv_heads != call->shape.num_heads, "grouped-query heads"},
         {call->input->sinks, "sinks"},
         {call->input->offsets_q, "packed sequences"},
     };
