@@ -31,6 +31,11 @@ typedef struct mha_case {
     size_t max_threads;
     size_t num_kv_heads; /* 0 = num_heads */
     attn_window window;
+    double softcap;
+    bool alibi, alibi_learned, sinks;
+    size_t bias_rank; /* 0 = none; else a random bias of that rank */
+    bool bias_blocks; /* some of it is -inf */
+    double dropout;   /* with the seed of the run */
 } mha_case;
 
 /* The sizes of a mha_case. */
@@ -45,12 +50,24 @@ typedef struct mha_run {
     attn_mha_input_grads dx;
     attn_real *theta, *dtheta;
     attn_real *x_q, *x_k, *x_v, *y, *dy, *dx_q, *dx_k, *dx_v;
-    attn_real *weights, *lse;
+    attn_real *weights, *lse, *bias, *dbias;
+    size_t size_bias;
     uint8_t *padding, *attend;
     attn_memory need;
     attn_arena arena;
     attn_mha_saved saved;
 } mha_run;
+
+/* The shape of a mask or bias of rank 2, (Lq,Lk), 3, (B,Lq,Lk), or 4; returns its elements. */
+static inline size_t mha_dims(size_t dims[4], size_t rank, const mha_case *c, size_t len_k) {
+    const size_t all[4] = {c->batch, c->num_heads, c->len_q, len_k};
+    size_t n = 1;
+    for (size_t i = 0; i < rank; i++) {
+        dims[i] = rank == 3 && i == 0 ? c->batch : all[4 - rank + i];
+        n *= dims[i];
+    }
+    return n;
+}
 
 static inline void mha_masks(mha_run *run, const mha_case *c, uint64_t seed) {
     attn_random random = attn_random_seed(seed, 0xA5);
@@ -70,19 +87,30 @@ static inline void mha_masks(mha_run *run, const mha_case *c, uint64_t seed) {
         free(lengths);
     }
     if (c->attend_rank) {
-        size_t dims[4] = {c->batch, c->num_heads, c->len_q, run->len_k}, used[4], n = 1;
-        for (size_t i = 0; i < c->attend_rank; i++) {
-            /* rank 3 is (B,Lq,Lk) */
-            used[i] = c->attend_rank == 3 && i == 0 ? c->batch : dims[4 - c->attend_rank + i];
-            n *= used[i];
-        }
+        size_t dims[4];
+        const size_t n = mha_dims(dims, c->attend_rank, c, run->len_k);
         run->attend = malloc(n + 1);
         for (size_t i = 0; i < n; i++)
             run->attend[i] = attn_random_below(&random, 3) ? 255 : 0;
         run->in.mask.attend = run->attend;
-        test_ok(attn_broadcast_strides(&run->in.mask.attend_strides, used, c->attend_rank, c->batch,
+        test_ok(attn_broadcast_strides(&run->in.mask.attend_strides, dims, c->attend_rank, c->batch,
                                        c->num_heads, c->len_q, run->len_k));
     }
+}
+
+static inline void mha_bias(mha_run *run, const mha_case *c, uint64_t seed) {
+    size_t dims[4];
+    if (c->bias_rank == 0)
+        return;
+    run->size_bias = mha_dims(dims, c->bias_rank, c, run->len_k);
+    run->bias = test_normal(run->size_bias, 1, seed);
+    run->dbias = test_poison(run->size_bias);
+    for (size_t i = 0; c->bias_blocks && i < run->size_bias; i += 3)
+        run->bias[i] = (attn_real)-INFINITY;
+    run->in.bias = run->bias;
+    run->dx.bias = run->dbias;
+    test_ok(attn_broadcast_strides(&run->in.bias_strides, dims, c->bias_rank, c->batch,
+                                   c->num_heads, c->len_q, run->len_k));
 }
 
 /* Everything but the arena. */
@@ -97,6 +125,11 @@ static inline mha_run mha_setup(const mha_case *c, uint64_t seed) {
                                 .rope = c->rope,
                                 .rope_base = c->rope_base,
                                 .num_kv_heads = c->num_kv_heads,
+                                .softcap = c->softcap,
+                                .alibi = c->alibi,
+                                .alibi_learned = c->alibi_learned,
+                                .sinks = c->sinks,
+                                .dropout = c->dropout,
                                 .kernel = c->kernel,
                                 .max_threads = c->max_threads};
     run.num_params = attn_mha_num_params(&run.cfg);
@@ -126,7 +159,8 @@ static inline mha_run mha_setup(const mha_case *c, uint64_t seed) {
                               .query = run.x_q,
                               .has_rope_position = c->has_rope_position,
                               .rope_position = c->rope_position,
-                              .rope_key_position = c->rope_key_position};
+                              .rope_key_position = c->rope_key_position,
+                              .dropout_seed = seed * 0x9E3779B97F4A7C15u};
     run.dx.query = run.dx_q;
     if (c->len_k) {
         run.x_k = test_normal(run.size_k, 1, seed + 3);
@@ -142,6 +176,7 @@ static inline mha_run mha_setup(const mha_case *c, uint64_t seed) {
     if (c->want_lse)
         run.in.lse = run.lse = test_poison(c->batch * c->num_heads * c->len_q);
     mha_masks(&run, c, seed + 5);
+    mha_bias(&run, c, seed + 6);
     return run;
 }
 
@@ -159,6 +194,8 @@ static inline void mha_free(mha_run *run) {
     free(run->dx_v);
     free(run->weights);
     free(run->lse);
+    free(run->bias);
+    free(run->dbias);
     free(run->padding);
     free(run->attend);
 }
@@ -183,6 +220,18 @@ static inline int mha_num_kernels(void) {
     return attn_mha_memory(&cfg, &in, &need) == ATTN_OK ? 2 : 1;
 }
 
+/* `kernel`, or AUTO where the fused path cannot do what the case asks for yet. */
+static inline attn_kernel mha_kernel_for(const mha_case *c, attn_kernel kernel) {
+    mha_case with = *c;
+    attn_memory need;
+    with.kernel = kernel;
+    with.want_weights = false;
+    mha_run run = mha_setup(&with, 1);
+    const attn_status status = attn_mha_memory(&run.cfg, &run.in, &need);
+    mha_free(&run);
+    return status == ATTN_ERROR_UNSUPPORTED ? ATTN_KERNEL_AUTO : kernel;
+}
+
 /* Fails unless both arrays hold the same bits. */
 static inline void test_same_bits(const char *what, const attn_real *got, const attn_real *want,
                                   size_t n) {
@@ -197,6 +246,8 @@ static inline void mha_same_bits(const char *what, const mha_run *got, const mha
     test_same_bits(what, got->y, want->y, want->size_q);
     test_same_bits(what, got->dtheta, want->dtheta, want->num_params);
     test_same_bits(what, got->dx_q, want->dx_q, want->size_q);
+    if (want->dbias)
+        test_same_bits(what, got->dbias, want->dbias, want->size_bias);
     if (want->dx_k) {
         test_same_bits(what, got->dx_k, want->dx_k, want->size_k);
         test_same_bits(what, got->dx_v, want->dx_v, want->size_k);

@@ -9,27 +9,64 @@
 
 /* Results laid out like the arrays of mha_run; dtheta like the parameter block. */
 typedef struct mha_oracle {
-    attn_real *y, *weights, *lse, *dtheta, *dx_q, *dx_k, *dx_v;
+    attn_real *y, *weights, *lse, *dtheta, *dx_q, *dx_k, *dx_v, *dbias;
 } mha_oracle;
+
+static inline long long oracle_place(const mha_run *run, size_t i) {
+    const attn_mask *m = &run->in.mask;
+    return (long long)i + (m->causal_align == ATTN_CAUSAL_TOP_LEFT ? 0
+                           : m->causal_align == ATTN_CAUSAL_OFFSET
+                               ? (long long)m->causal_offset
+                               : (long long)run->len_k - (long long)run->in.len_q);
+}
+
+static inline size_t oracle_broadcast(const attn_broadcast *s, size_t b, size_t h, size_t i,
+                                      size_t j) {
+    return b * s->batch + h * s->head + i * s->query + j * s->key;
+}
+
+static inline double oracle_bias(const mha_run *run, size_t b, size_t h, size_t i, size_t j) {
+    return run->bias ? (double)run->bias[oracle_broadcast(&run->in.bias_strides, b, h, i, j)] : 0;
+}
 
 static inline bool oracle_allows(const mha_run *run, size_t b, size_t h, size_t i, size_t j) {
     const attn_mask *m = &run->in.mask;
-    const attn_broadcast *s = &m->attend_strides;
-    long long offset = (long long)run->len_k - (long long)run->in.len_q;
-    if (m->causal_align == ATTN_CAUSAL_TOP_LEFT)
-        offset = 0;
-    if (m->causal_align == ATTN_CAUSAL_OFFSET)
-        offset = m->causal_offset;
-    if (m->causal && (long long)j > (long long)i + offset)
+    const long long p = oracle_place(run, i);
+    if (m->causal && (long long)j > p)
         return false;
-    long long p = (long long)i + offset;
     if (m->window.left_on && (long long)j < p - (long long)m->window.left)
         return false;
     if (m->window.right_on && (long long)j > p + (long long)m->window.right)
         return false;
     if (m->padding && m->padding[b * run->len_k + j] != 0)
         return false;
-    return !m->attend || m->attend[b * s->batch + h * s->head + i * s->query + j * s->key] != 0;
+    if (m->attend && m->attend[oracle_broadcast(&m->attend_strides, b, h, i, j)] == 0)
+        return false;
+    return oracle_bias(run, b, h, i, j) > -INFINITY;
+}
+
+/* Standard slopes: 2^(-8 (h + 1) / H), with every second one of twice as many heads where H is no
+ * power of two. */
+static inline double oracle_slope(const mha_run *run, size_t h) {
+    const size_t num_heads = run->cfg.num_heads;
+    size_t power = 1;
+    while (2 * power <= num_heads)
+        power *= 2;
+    if (!run->cfg.alibi)
+        return 0;
+    if (run->cfg.alibi_learned)
+        return (double)run->w.alibi_slopes[h];
+    return h < power ? pow(2, -8 * (double)(h + 1) / (double)power)
+                     : pow(2, -8 * (double)(2 * (h - power) + 1) / (double)(2 * power));
+}
+
+/* What dropout multiplies a weight by. */
+static inline double oracle_keep(const mha_run *run, size_t b, size_t h, size_t i, size_t j) {
+    const double p = run->cfg.dropout;
+    uint32_t words[4];
+    attn_philox4x32(words, (uint32_t[]){(uint32_t)(j / 4), (uint32_t)i, (uint32_t)h, (uint32_t)b},
+                    run->in.dropout_seed);
+    return p > 0 && words[j % 4] < p * 4294967296.0 ? 0 : 1 / (1 - p);
 }
 
 static inline double *oracle_zeros(size_t n) {
@@ -128,11 +165,15 @@ static inline mha_oracle mha_oracle_run(const mha_run *run) {
     oracle_turn(q, run, H, Lq, position, false);
     oracle_turn(k, run, K / d, Lk, run->in.rope_key_position, false);
     double *o = oracle_zeros(B * Lq * W), *p = oracle_zeros(B * H * Lq * Lk);
-    double *lse = oracle_zeros(B * H * Lq);
+    double *lse = oracle_zeros(B * H * Lq), *cap = oracle_zeros(B * H * Lq * Lk); /* dt/ds */
+    double *p_sink = oracle_zeros(B * H * Lq);
     for (size_t b = 0; b < B; b++)
         for (size_t h = 0; h < H; h++)
             for (size_t i = 0; i < Lq; i++) {
-                double *row = &p[((b * H + h) * Lq + i) * Lk], top = -INFINITY, sum = 0;
+                const size_t row_index = (b * H + h) * Lq + i;
+                double *row = &p[row_index * Lk], *row_cap = &cap[row_index * Lk];
+                const double sink = run->cfg.sinks ? (double)w->sinks[h] : -INFINITY;
+                double top = sink, sum;
                 const double *qi = &q[(b * Lq + i) * W + h * d];
                 for (size_t j = 0; j < Lk; j++) {
                     row[j] = -INFINITY;
@@ -141,17 +182,23 @@ static inline mha_oracle mha_oracle_run(const mha_run *run) {
                     double dot = 0;
                     for (size_t c = 0; c < d; c++)
                         dot += qi[c] * k[(b * Lk + j) * K + h / group * d + c];
-                    row[j] = scale * dot;
+                    const double softcap = run->cfg.softcap, s = scale * dot;
+                    const double t = softcap > 0 ? softcap * tanh(s / softcap) : s;
+                    row_cap[j] = softcap > 0 ? 1 - t / softcap * (t / softcap) : 1;
+                    row[j] = t + oracle_bias(run, b, h, i, j) -
+                             oracle_slope(run, h) * fabs((double)oracle_place(run, i) - (double)j);
                     top = fmax(top, row[j]);
                 }
+                sum = run->cfg.sinks ? exp(sink - top) : 0;
                 for (size_t j = 0; j < Lk; j++)
                     sum += row[j] > -INFINITY ? exp(row[j] - top) : 0;
-                lse[(b * H + h) * Lq + i] = sum > 0 ? top + log(sum) : -INFINITY;
+                lse[row_index] = sum > 0 ? top + log(sum) : -INFINITY;
+                p_sink[row_index] = run->cfg.sinks ? exp(sink - top) / sum : 0;
                 for (size_t j = 0; j < Lk; j++) {
                     row[j] = row[j] > -INFINITY ? exp(row[j] - top) / sum : 0;
                     for (size_t c = 0; c < d; c++)
-                        o[(b * Lq + i) * W + h * d + c] +=
-                            row[j] * v[(b * Lk + j) * K + h / group * d + c];
+                        o[(b * Lq + i) * W + h * d + c] += row[j] * oracle_keep(run, b, h, i, j) *
+                                                           v[(b * Lk + j) * K + h / group * d + c];
                 }
             }
     double *y = oracle_linear(o, w->wo, w->bo, B * Lq, W, D);
@@ -159,6 +206,8 @@ static inline mha_oracle mha_oracle_run(const mha_run *run) {
     double *dtheta = oracle_zeros(run->num_params);
     double *dwq = dtheta, *dwk = dwq + W * D, *dwv = dwk + K * D, *dwo = dwv + K * D;
     double *dbq = dwo + W * D, *dbk = dbq + W, *dbv = dbk + K, *dbo = dbv + K;
+    double *dsinks = oracle_zeros(H), *dslopes = oracle_zeros(H);
+    double *dbias = oracle_zeros(run->size_bias);
     double *dy = oracle_widen(run->dy, run->size_q);
     double *d_o = oracle_zeros(B * Lq * W), *dq = oracle_zeros(B * Lq * W);
     double *dk = oracle_zeros(B * Lk * K), *dv = oracle_zeros(B * Lk * K);
@@ -166,22 +215,30 @@ static inline mha_oracle mha_oracle_run(const mha_run *run) {
     for (size_t b = 0; b < B; b++)
         for (size_t h = 0; h < H; h++)
             for (size_t i = 0; i < Lq; i++) {
-                const double *row = &p[((b * H + h) * Lq + i) * Lk];
+                const size_t row_index = (b * H + h) * Lq + i;
+                const double *row = &p[row_index * Lk];
                 const size_t at = (b * Lq + i) * W + h * d;
                 for (size_t j = 0; j < Lk; j++) {
                     /* ds_ij = sum over l of dp_il · (Jacobian of softmax)_lj, spelled out */
-                    double ds = 0;
+                    double du = 0;
                     for (size_t l = 0; l < Lk; l++) {
                         double dp = 0;
                         for (size_t c = 0; c < d; c++)
                             dp += d_o[at + c] * v[(b * Lk + l) * K + h / group * d + c];
-                        ds += dp * row[l] * ((l == j ? 1 : 0) - row[j]);
+                        dp *= oracle_keep(run, b, h, i, l);
+                        du += dp * row[l] * ((l == j ? 1 : 0) - row[j]);
+                        if (j == 0)
+                            dsinks[h] -= dp * row[l] * p_sink[row_index];
                     }
+                    dslopes[h] -= du * fabs((double)oracle_place(run, i) - (double)j);
+                    if (run->bias)
+                        dbias[oracle_broadcast(&run->in.bias_strides, b, h, i, j)] += du;
+                    const double ds = du * cap[row_index * Lk + j];
                     for (size_t c = 0; c < d; c++) {
                         const size_t key = (b * Lk + j) * K + h / group * d + c;
                         dq[at + c] += scale * ds * k[key];
                         dk[key] += scale * ds * q[at + c];
-                        dv[key] += row[j] * d_o[at + c];
+                        dv[key] += row[j] * oracle_keep(run, b, h, i, j) * d_o[at + c];
                     }
                 }
             }
@@ -195,7 +252,15 @@ static inline mha_oracle mha_oracle_run(const mha_run *run) {
     for (size_t i = 0; self && i < run->size_q; i++)
         dx_q[i] += dx_k[i] + dx_v[i];
 
-    double *scratch[] = {x_q, x_k, x_v, q, k, v, o, dy, d_o, dq, dk, dv};
+    for (size_t h = 0; h < H; h++) {
+        if (run->cfg.sinks)
+            dtheta[w->sinks - run->theta + (ptrdiff_t)h] = dsinks[h];
+        if (run->cfg.alibi_learned)
+            dtheta[w->alibi_slopes - run->theta + (ptrdiff_t)h] = dslopes[h];
+    }
+
+    double *scratch[] = {x_q, x_k, x_v, q,  k,   v,      o,      dy,
+                         d_o, dq,  dk,  dv, cap, p_sink, dsinks, dslopes};
     for (size_t i = 0; i < sizeof scratch / sizeof *scratch; i++)
         free(scratch[i]);
     return (mha_oracle){.y = oracle_round(y, run->size_q),
@@ -204,7 +269,8 @@ static inline mha_oracle mha_oracle_run(const mha_run *run) {
                         .dtheta = oracle_round(dtheta, run->num_params),
                         .dx_q = oracle_round(dx_q, run->size_q),
                         .dx_k = oracle_round(dx_k, run->size_k),
-                        .dx_v = oracle_round(dx_v, run->size_k)};
+                        .dx_v = oracle_round(dx_v, run->size_k),
+                        .dbias = oracle_round(dbias, run->size_bias)};
 }
 
 static inline void mha_oracle_free(mha_oracle *oracle) {
@@ -215,6 +281,7 @@ static inline void mha_oracle_free(mha_oracle *oracle) {
     free(oracle->dx_q);
     free(oracle->dx_k);
     free(oracle->dx_v);
+    free(oracle->dbias);
 }
 
 #endif

@@ -343,20 +343,59 @@ START_TEST(backward_twice_doubles_parameter_gradients) {
                   .len_k = 5,
                   .d_model = 8,
                   .num_heads = 2,
-                  .kernel = mha_kernels[_i]};
+                  .alibi = true,
+                  .alibi_learned = true,
+                  .sinks = true,
+                  .bias_rank = 2};
+    c.kernel = mha_kernel_for(&c, mha_kernels[_i]);
     mha_run once = mha_setup(&c, 12), twice = mha_setup(&c, 12);
     mha_step(&once);
     mha_step(&twice);
     for (size_t i = 0; i < twice.size_q; i++)
         twice.dx_q[i] = (attn_real)NAN;
+    for (size_t i = 0; i < twice.size_bias; i++)
+        twice.dbias[i] = (attn_real)NAN;
     test_ok(attn_mha_backward(&twice.cfg, &twice.w, &twice.saved, twice.dy, &twice.dw, &twice.dx,
                               &twice.arena));
     for (size_t i = 0; i < once.num_params; i++)
         once.dtheta[i] *= 2;
     test_same_bits("parameter gradients", twice.dtheta, once.dtheta, once.num_params);
     test_same_bits("dx_q", twice.dx_q, once.dx_q, once.size_q);
+    test_same_bits("dbias", twice.dbias, once.dbias, once.size_bias);
     mha_free(&once);
     mha_free(&twice);
+}
+END_TEST
+
+/* Dropout belongs to training: inference is the layer without it, and weights and lse know nothing
+ * of it. Another seed drops other weights. */
+START_TEST(dropout_is_off_in_inference) {
+    mha_case plain = {.batch = 2,
+                      .len_q = 9,
+                      .d_model = 8,
+                      .num_heads = 2,
+                      .want_lse = true,
+                      .want_weights = mha_kernels[_i] == ATTN_KERNEL_REFERENCE,
+                      .kernel = mha_kernels[_i]};
+    mha_case dropped = plain;
+    dropped.dropout = 0.5;
+    mha_run want = mha_setup(&plain, 8), run = mha_setup(&dropped, 8),
+            other = mha_setup(&dropped, 8);
+    other.in.dropout_seed++;
+    mha_step(&want);
+    mha_step(&run);
+    mha_step(&other);
+    ck_assert(memcmp(run.y, want.y, run.size_q * sizeof *run.y) != 0);
+    ck_assert(memcmp(run.y, other.y, run.size_q * sizeof *run.y) != 0);
+    test_same_bits("lse", run.lse, want.lse, 2 * 2 * 9);
+    if (run.weights)
+        test_same_bits("weights", run.weights, want.weights, 2 * 2 * 9 * 9);
+    attn_arena_reset(&run.arena);
+    test_ok(attn_mha_forward(&run.cfg, &run.w, &run.in, run.y, &run.arena, NULL));
+    test_same_bits("y of inference", run.y, want.y, run.size_q);
+    mha_free(&want);
+    mha_free(&run);
+    mha_free(&other);
 }
 END_TEST
 
@@ -366,10 +405,14 @@ START_TEST(unwanted_gradients_change_no_wanted_ones) {
                   .len_k = _i & 1 ? 6 : 0,
                   .d_model = 8,
                   .num_heads = 2,
-                  .kernel = mha_kernels[_i / 2]};
+                  .alibi = true,
+                  .alibi_learned = true,
+                  .sinks = true,
+                  .bias_rank = 3};
+    c.kernel = mha_kernel_for(&c, mha_kernels[_i / 2]);
     mha_run all = mha_setup(&c, 21);
     mha_step(&all);
-    for (unsigned wanted = 0; wanted < 16; wanted++) {
+    for (unsigned wanted = 0; wanted < 32; wanted++) {
         mha_run some = mha_setup(&c, 21);
         if (!c.len_k && (wanted & 6)) { /* self-attention has no dx_k and dx_v */
             mha_free(&some);
@@ -377,7 +420,7 @@ START_TEST(unwanted_gradients_change_no_wanted_ones) {
         }
         some.dx =
             (attn_mha_input_grads){wanted & 1 ? some.dx_q : NULL, wanted & 2 ? some.dx_k : NULL,
-                                   wanted & 4 ? some.dx_v : NULL};
+                                   wanted & 4 ? some.dx_v : NULL, wanted & 16 ? some.dbias : NULL};
         test_ok(attn_mha_memory(&some.cfg, &some.in, &some.need));
         some.arena = test_arena(some.need.training);
         test_ok(attn_mha_forward(&some.cfg, &some.w, &some.in, some.y, &some.arena, &some.saved));
@@ -392,6 +435,10 @@ START_TEST(unwanted_gradients_change_no_wanted_ones) {
             test_same_bits("dx_k", some.dx_k, all.dx_k, all.size_k);
         if (wanted & 4)
             test_same_bits("dx_v", some.dx_v, all.dx_v, all.size_k);
+        if (wanted & 16)
+            test_same_bits("dbias", some.dbias, all.dbias, all.size_bias);
+        else
+            ck_assert(isnan(some.dbias[0]));
         if (wanted & 8)
             test_same_bits("dparams", some.dtheta, all.dtheta, all.num_params);
         else
@@ -479,6 +526,7 @@ int main(void) {
     tcase_add_loop_test(tests, empty_inputs, 0, num_kernels);
     tcase_add_loop_test(tests, training_and_inference_give_the_same_bits, 0, num_kernels);
     tcase_add_loop_test(tests, backward_twice_doubles_parameter_gradients, 0, num_kernels);
+    tcase_add_loop_test(tests, dropout_is_off_in_inference, 0, num_kernels);
     tcase_add_loop_test(tests, unwanted_gradients_change_no_wanted_ones, 0, 2 * num_kernels);
     tcase_add_loop_test(tests, two_layers_in_one_arena, 0, num_kernels);
     tcase_add_loop_test(tests, used_arena_equals_fresh_one, 0, num_kernels);

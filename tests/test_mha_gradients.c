@@ -33,17 +33,28 @@ static const mha_case cases[] = {
     {"cross, 3 heads over 1, padded", SIZES(2, 3, 4, 6, 3, 0), .num_kv_heads = 1, .padded = 1},
     {"window to both sides", SIZES(2, 5, 0, 4, 2, 0),
      .window = {.left_on = true, .right_on = true, .left = 1, .right = 2}},
+    {"softcap", SIZES(2, 4, 0, 4, 2, 0), .softcap = 1.1, .causal = true},
+    {"bias (Lq,Lk)", SIZES(2, 4, 0, 4, 2, 0), .bias_rank = 2},
+    {"cross, bias (B,H,Lq,Lk), padded", SIZES(2, 3, 4, 4, 2, 0), .bias_rank = 4, .padded = 1},
+    {"ALiBi", SIZES(2, 4, 0, 6, 3, 0), .alibi = true, .causal = true},
+    {"learnt slopes", SIZES(2, 4, 3, 4, 2, 0), .alibi = true, .alibi_learned = true},
+    {"sinks", SIZES(2, 4, 0, 4, 2, 0), .sinks = true, .causal = true},
+    {"dropout", SIZES(2, 5, 0, 4, 2, 0), .dropout = 0.4, .causal = true},
+    {"everything", SIZES(2, 5, 6, 5, 4, 2), .num_kv_heads = 2, .causal = true, .padded = 1,
+     .rope = ATTN_ROPE_HALF, .window = {.left_on = true, .left = 3}, .softcap = 2, .alibi = true,
+     .alibi_learned = true, .sinks = true, .bias_rank = 3, .dropout = 0.3},
 };
 enum { NUM_CASES = sizeof cases / sizeof *cases };
 
 /* The variables of the check, one after the other: parameters, then inputs. */
 static size_t num_variables(const mha_run *run) {
-    return run->num_params + run->size_q + (run->x_k ? 2 * run->size_k : 0);
+    return run->num_params + run->size_q + (run->x_k ? 2 * run->size_k : 0) + run->size_bias;
 }
 
 /* Sends the run's parameters and inputs, or its gradients, to their places in one array. */
 static void place(mha_run *run, attn_real *x, attn_real *gradient) {
     const size_t query = run->num_params, key = query + run->size_q, value = key + run->size_k;
+    const size_t bias = num_variables(run) - run->size_bias;
     const attn_mha_params was = run->w;
     run->w = attn_mha_params_view(&run->cfg, x);
     run->dw = attn_mha_params_view(&run->cfg, gradient);
@@ -57,6 +68,10 @@ static void place(mha_run *run, attn_real *x, attn_real *gradient) {
         run->w.bo = run->dw.bo = NULL;
     run->in.query = x + query;
     run->dx.query = gradient ? gradient + query : NULL;
+    if (run->bias) {
+        run->in.bias = x + bias;
+        run->dx.bias = gradient ? gradient + bias : NULL;
+    }
     if (run->x_k) {
         run->in.key = x + key;
         run->in.value = x + value;
@@ -65,14 +80,15 @@ static void place(mha_run *run, attn_real *x, attn_real *gradient) {
     }
 }
 
-/* The sum of y ∘ r for a fixed random r, and its gradient. */
+/* The sum of y ∘ r for a fixed random r, and its gradient. Only a forward that saves drops weights.
+ */
 static attn_status projected_layer(void *user, const attn_real *x, double *value,
                                    attn_real *gradient) {
     mha_run *run = user;
     attn_status status;
     place(run, (attn_real *)x, gradient);
     attn_arena_reset(&run->arena);
-    attn_mha_saved *saved = gradient ? &run->saved : NULL;
+    attn_mha_saved *saved = gradient || run->cfg.dropout > 0 ? &run->saved : NULL;
     status = attn_mha_forward(&run->cfg, &run->w, &run->in, run->y, &run->arena, saved);
     if (status == ATTN_OK)
         status = attn_gradcheck_project(value, run->dy, run->y, run->size_q, 99);
@@ -85,23 +101,33 @@ static attn_status projected_layer(void *user, const attn_real *x, double *value
 
 START_TEST(every_gradient_is_the_gradient) {
     mha_case c = cases[_i % NUM_CASES];
-    c.kernel = mha_kernels[_i / NUM_CASES];
-    if (c.num_kv_heads) /* not in the fused kernel yet */
-        c.kernel = ATTN_KERNEL_AUTO;
+    c.kernel = mha_kernel_for(&c, mha_kernels[_i / NUM_CASES]);
     mha_run run = mha_setup(&c, 300 + (uint64_t)_i % NUM_CASES);
     const size_t matrix = run.d_inner * c.d_model, kv = run.d_kv * c.d_model, d = run.d_inner;
     const size_t biases = 2 * (matrix + kv), inputs = run.num_params, n = num_variables(&run);
-    attn_gradcheck_tensor tensors[11] = {{"wq", 0, matrix},
+    const size_t heads = biases + d + 2 * run.d_kv + c.d_model;
+    attn_gradcheck_tensor tensors[14] = {{"wq", 0, matrix},
                                          {"wk", matrix, kv},
                                          {"wv", matrix + kv, kv},
                                          {"wo", matrix + 2 * kv, matrix},
                                          {"bq", biases, d},
                                          {"bk", biases + d, run.d_kv},
                                          {"bv", biases + d + run.d_kv, run.d_kv},
-                                         {"bo", biases + d + 2 * run.d_kv, c.d_model},
-                                         {"query", inputs, run.size_q},
-                                         {"key", inputs + run.size_q, run.size_k},
-                                         {"value", inputs + run.size_q + run.size_k, run.size_k}};
+                                         {"bo", biases + d + 2 * run.d_kv, c.d_model}};
+    size_t count = 8;
+    if (c.sinks)
+        tensors[count++] = (attn_gradcheck_tensor){"sinks", heads, c.num_heads};
+    if (c.alibi_learned)
+        tensors[count++] =
+            (attn_gradcheck_tensor){"slopes", run.num_params - c.num_heads, c.num_heads};
+    tensors[count++] = (attn_gradcheck_tensor){"query", inputs, run.size_q};
+    if (run.x_k) {
+        const size_t key = inputs + run.size_q;
+        tensors[count++] = (attn_gradcheck_tensor){"key", key, run.size_k};
+        tensors[count++] = (attn_gradcheck_tensor){"value", key + run.size_k, run.size_k};
+    }
+    if (run.bias)
+        tensors[count++] = (attn_gradcheck_tensor){"bias", n - run.size_bias, run.size_bias};
     attn_real *x = test_poison(n);
     memcpy(x, run.theta, run.num_params * sizeof *x);
     memcpy(x + inputs, run.x_q, run.size_q * sizeof *x);
@@ -109,12 +135,14 @@ START_TEST(every_gradient_is_the_gradient) {
         memcpy(x + inputs + run.size_q, run.x_k, run.size_k * sizeof *x);
         memcpy(x + inputs + run.size_q + run.size_k, run.x_v, run.size_k * sizeof *x);
     }
+    if (run.bias)
+        memcpy(x + n - run.size_bias, run.bias, run.size_bias * sizeof *x);
     attn_gradcheck_problem problem = {.function = projected_layer,
                                       .user = &run,
                                       .x = x,
                                       .count = n,
                                       .tensors = tensors,
-                                      .num_tensors = run.x_k ? 11 : 9};
+                                      .num_tensors = count};
     attn_gradcheck_report report;
     attn_memory scratch;
     test_ok(attn_mha_memory(&run.cfg, &run.in, &run.need));

@@ -62,6 +62,29 @@ static const mha_case cases[] = {
     {"window to both sides, grouped", SIZES(2, 9, 6, 8, 4, 0), .num_kv_heads = 2,
      .align = ATTN_CAUSAL_OFFSET, .offset = -1,
      .window = {.left_on = true, .right_on = true, .left = 1, .right = 2}},
+    {"softcap", SIZES(2, 5, 0, 8, 2, 0), .softcap = 0.7},
+    {"softcap, scale, causal", SIZES(2, 5, 7, 8, 2, 0), .softcap = 2, .has_scale = true,
+     .scale = -1.5, .causal = true},
+    {"bias (Lq,Lk)", SIZES(3, 5, 0, 8, 2, 0), .bias_rank = 2},
+    {"bias (B,Lq,Lk), causal", SIZES(2, 5, 7, 8, 2, 0), .bias_rank = 3, .causal = true},
+    {"bias (B,H,Lq,Lk), padded", SIZES(2, 5, 7, 12, 3, 0), .bias_rank = 4, .padded = 1},
+    {"bias that blocks", SIZES(2, 5, 7, 8, 2, 0), .bias_rank = 2, .bias_blocks = true},
+    {"ALiBi", SIZES(2, 7, 0, 8, 4, 0), .alibi = true, .causal = true},
+    {"ALiBi, 3 heads, top left", SIZES(2, 4, 6, 6, 3, 0), .alibi = true,
+     .align = ATTN_CAUSAL_TOP_LEFT},
+    {"learnt slopes", SIZES(2, 7, 4, 8, 2, 0), .alibi = true, .alibi_learned = true},
+    {"sinks", SIZES(2, 7, 0, 8, 2, 0), .sinks = true, .causal = true},
+    {"sinks, one sample wholly padded", SIZES(3, 6, 0, 8, 2, 0), .sinks = true, .padded = 2},
+    {"dropout", SIZES(2, 7, 5, 8, 2, 0), .dropout = 0.4},
+    {"dropout, causal, grouped", SIZES(2, 9, 0, 8, 4, 0), .dropout = 0.3, .causal = true,
+     .num_kv_heads = 2},
+    {"everything", SIZES(2, 9, 11, 8, 4, 0), .causal = true, .padded = 1, .attend_rank = 4,
+     .rope = ATTN_ROPE_HALF, .num_kv_heads = 2, .window = {.left_on = true, .left = 6},
+     .softcap = 3, .alibi = true, .alibi_learned = true, .sinks = true, .bias_rank = 4,
+     .dropout = 0.25, .has_scale = true, .scale = 0.4},
+    {"everything, past one tile", SIZES(1, 131, 0, 16, 2, 9), .causal = true, .softcap = 3,
+     .alibi = true, .alibi_learned = true, .sinks = true, .bias_rank = 2, .dropout = 0.25,
+     .num_kv_heads = 1},
     {"past one tile, grouped, window", SIZES(1, 131, 70, 16, 2, 9), .num_kv_heads = 1,
      .causal = true, .window = {.left_on = true, .left = 20}},
     {"past one tile", SIZES(1, 131, 70, 16, 2, 9), .causal = true, .padded = 1},
@@ -71,9 +94,7 @@ static const mha_case cases[] = {
 static void check_case(const mha_case *c, attn_kernel kernel, uint64_t seed) {
     mha_case with = *c;
     char what[160];
-    /* what the fused kernel does not do yet goes the way that AUTO takes */
-    const bool beyond_fused = c->num_kv_heads > 0;
-    with.kernel = beyond_fused && kernel == ATTN_KERNEL_FUSED ? ATTN_KERNEL_AUTO : kernel;
+    with.kernel = mha_kernel_for(c, kernel);
     with.want_weights = kernel == ATTN_KERNEL_REFERENCE;
     with.want_lse = true;
     mha_run run = mha_setup(&with, seed);
@@ -93,11 +114,12 @@ static void check_case(const mha_case *c, attn_kernel kernel, uint64_t seed) {
         {"dwk", run.dtheta + matrix, want.dtheta + matrix, kv},
         {"dwv", run.dtheta + matrix + kv, want.dtheta + matrix + kv, kv},
         {"dwo", run.dtheta + matrix + 2 * kv, want.dtheta + matrix + 2 * kv, matrix},
-        {"biases", run.dtheta + 2 * (matrix + kv), want.dtheta + 2 * (matrix + kv),
+        {"vectors", run.dtheta + 2 * (matrix + kv), want.dtheta + 2 * (matrix + kv),
          run.num_params - 2 * (matrix + kv)},
         {"dx_q", run.dx_q, want.dx_q, run.size_q},
         {"dx_k", run.dx_k, want.dx_k, run.dx_k ? run.size_k : 0},
         {"dx_v", run.dx_v, want.dx_v, run.dx_v ? run.size_k : 0},
+        {"dbias", run.dbias, want.dbias, run.size_bias},
     };
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         snprintf(what, sizeof what, "%s, kernel %d, seed %llu: %s", c->name, (int)kernel,

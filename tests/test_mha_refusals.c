@@ -5,7 +5,7 @@
 typedef struct snapshot {
     attn_mha_saved saved;
     size_t used, high_water;
-    attn_real *y, *dtheta, *dx_q, *dx_k, *dx_v, *weights, *lse;
+    attn_real *y, *dtheta, *dx_q, *dx_k, *dx_v, *weights, *lse, *dbias;
 } snapshot;
 
 static attn_real *copy(const attn_real *x, size_t n) {
@@ -30,7 +30,8 @@ static snapshot take(const mha_run *run) {
                       .dx_k = copy(run->dx_k, run->size_k),
                       .dx_v = copy(run->dx_v, run->size_k),
                       .weights = copy(run->weights, num_rows(run) * run->len_k),
-                      .lse = copy(run->lse, num_rows(run))};
+                      .lse = copy(run->lse, num_rows(run)),
+                      .dbias = copy(run->dbias, run->size_bias)};
 }
 
 static void expect_unchanged(snapshot *was, const mha_run *run) {
@@ -48,6 +49,9 @@ static void expect_unchanged(snapshot *was, const mha_run *run) {
         test_same_bits("weights", run->weights, was->weights, num_rows(run) * run->len_k);
     if (run->lse)
         test_same_bits("lse", run->lse, was->lse, num_rows(run));
+    if (run->dbias)
+        test_same_bits("dbias", run->dbias, was->dbias, run->size_bias);
+    free(was->dbias);
     free(was->y);
     free(was->dtheta);
     free(was->dx_q);
@@ -65,6 +69,18 @@ static const mha_case cross_case = {.batch = 2,
                                     .d_model = 8,
                                     .num_heads = 2,
                                     .want_weights = true,
+                                    .want_lse = true};
+
+static const mha_case terms_case = {.batch = 2,
+                                    .len_q = 3,
+                                    .d_model = 8,
+                                    .num_heads = 2,
+                                    .softcap = 2,
+                                    .alibi = true,
+                                    .alibi_learned = true,
+                                    .sinks = true,
+                                    .bias_rank = 2,
+                                    .dropout = 0.5,
                                     .want_lse = true};
 
 /* One thing wrong with a forward, in `run` or in `w`. */
@@ -105,6 +121,24 @@ static void no_wv(mha_run *run) {
 }
 static void no_wo(mha_run *run) {
     run->w.wo = NULL;
+}
+static void no_sinks(mha_run *run) {
+    run->w.sinks = NULL;
+}
+static void no_slopes(mha_run *run) {
+    run->w.alibi_slopes = NULL;
+}
+static void full_dropout(mha_run *run) {
+    run->cfg.dropout = 1;
+}
+static void negative_softcap(mha_run *run) {
+    run->cfg.softcap = -2;
+}
+static void slopes_without_alibi(mha_run *run) {
+    run->cfg.alibi = false;
+}
+static void wide_bias(mha_run *run) {
+    run->in.bias_strides.query = SIZE_MAX / 2;
 }
 static void no_query(mha_run *run) {
     run->in.query = NULL;
@@ -160,6 +194,13 @@ static const struct {
     {"no wk", &self_case, no_wk, ATTN_ERROR_ARGUMENT, "params.wk", true},
     {"no wv", &self_case, no_wv, ATTN_ERROR_ARGUMENT, "params.wv", true},
     {"no wo", &self_case, no_wo, ATTN_ERROR_ARGUMENT, "params.wo", true},
+    {"no sinks", &terms_case, no_sinks, ATTN_ERROR_ARGUMENT, "params.sinks", true},
+    {"no slopes", &terms_case, no_slopes, ATTN_ERROR_ARGUMENT, "params.alibi_slopes", true},
+    {"dropout 1", &terms_case, full_dropout, ATTN_ERROR_ARGUMENT, "dropout 1", false},
+    {"softcap -2", &terms_case, negative_softcap, ATTN_ERROR_ARGUMENT, "softcap -2", false},
+    {"slopes without ALiBi", &terms_case, slopes_without_alibi, ATTN_ERROR_ARGUMENT, "alibi",
+     false},
+    {"bias strides wrap", &terms_case, wide_bias, ATTN_ERROR_OVERFLOW, "bias", false},
     {"no query", &self_case, no_query, ATTN_ERROR_ARGUMENT, "input.query", true},
     {"value without key", &cross_case, no_key, ATTN_ERROR_ARGUMENT, "value without key", false},
     {"key without value", &cross_case, no_value, ATTN_ERROR_ARGUMENT, "key without value", false},
@@ -287,6 +328,41 @@ START_TEST(bad_backwards_change_nothing) {
 }
 END_TEST
 
+/* A backward of another computation than the forward's. */
+START_TEST(a_backward_of_other_terms_is_refused) {
+    mha_run run = mha_setup(&terms_case, 2);
+    mha_step(&run);
+    attn_mha_config cfg[6];
+    for (size_t i = 0; i < 6; i++)
+        cfg[i] = run.cfg;
+    cfg[0].softcap = 3;
+    cfg[1].dropout = 0;
+    cfg[2].sinks = false;
+    cfg[3].alibi_learned = false;
+    cfg[4].alibi = cfg[4].alibi_learned = false;
+    cfg[5].softcap = 0;
+    static const char *const words[] = {"softcap is 3",  "dropout 0", "sinks",
+                                        "alibi_learned", "alibi",     "softcap is 0"};
+    for (size_t i = 0; i < 6; i++)
+        backward_refused(&run, &cfg[i], &run.w, &run.saved, run.dy, &run.dw, &run.dx, &run.arena,
+                         ATTN_ERROR_ARGUMENT, words[i]);
+    attn_mha_params w = run.w;
+    w.sinks = NULL;
+    backward_refused(&run, &run.cfg, &w, &run.saved, run.dy, &run.dw, &run.dx, &run.arena,
+                     ATTN_ERROR_ARGUMENT, "params.sinks");
+    attn_mha_input_grads dx = {.query = run.dx_q, .bias = run.dx_q};
+    backward_refused(&run, &run.cfg, &run.w, &run.saved, run.dy, &run.dw, &dx, &run.arena,
+                     ATTN_ERROR_ARGUMENT, "different arrays");
+    mha_free(&run);
+    run = mha_setup(&self_case, 2);
+    mha_step(&run);
+    dx = (attn_mha_input_grads){.bias = run.dx_q};
+    backward_refused(&run, &run.cfg, &run.w, &run.saved, run.dy, &run.dw, &dx, &run.arena,
+                     ATTN_ERROR_ARGUMENT, "input.bias");
+    mha_free(&run);
+}
+END_TEST
+
 static const mha_case memory_cases[] = {
     {"self", SIZES(2, 9, 0, 12, 3, 0), .kernel = ATTN_KERNEL_REFERENCE},
     {"self, weights", SIZES(2, 9, 0, 12, 3, 0), .want_weights = true, .want_lse = true},
@@ -295,6 +371,8 @@ static const mha_case memory_cases[] = {
     {"cross, auto", SIZES(3, 33, 80, 6, 2, 5), .causal = true, .padded = 1, .want_lse = true},
     {"self, 8 threads", SIZES(2, 70, 0, 96, 3, 0), .max_threads = 8},
     {"no batch", SIZES(0, 4, 0, 6, 2, 0)},
+    {"everything", SIZES(2, 70, 0, 12, 3, 0), .softcap = 2, .alibi = true, .alibi_learned = true,
+     .sinks = true, .bias_rank = 2, .dropout = 0.5, .want_lse = true},
 };
 
 START_TEST(memory_is_exact) {
@@ -318,7 +396,11 @@ START_TEST(saved_set_is_no_more_than_the_backward_needs) {
                         attn_mha_d_head(&run.cfg)};
     attn_strides q = attn_strides_bthd(shape.len_q, shape.num_heads, shape.d_head);
     attn_strides k = attn_strides_bthd(shape.len_k, shape.num_heads, shape.d_head);
-    attn_sdpa_config config = {.kernel = run.cfg.kernel, .max_threads = run.cfg.max_threads};
+    attn_sdpa_config config = {.kernel = run.cfg.kernel,
+                               .max_threads = run.cfg.max_threads,
+                               .softcap = run.cfg.softcap,
+                               .alibi = run.cfg.alibi,
+                               .dropout = run.cfg.dropout};
     attn_sdpa_input input = {.shape = shape,
                              .query = run.y,
                              .key = run.y,
@@ -326,7 +408,11 @@ START_TEST(saved_set_is_no_more_than_the_backward_needs) {
                              .query_strides = q,
                              .key_strides = k,
                              .value_strides = k,
-                             .mask = run.in.mask};
+                             .mask = run.in.mask,
+                             .bias = run.bias,
+                             .bias_strides = run.in.bias_strides,
+                             .sinks = run.w.sinks,
+                             .alibi_slopes = run.w.alibi_slopes};
     attn_sdpa_output output = {
         .context = run.y, .context_strides = q, .weights = run.weights, .lse = run.lse};
     attn_memory core;
@@ -344,7 +430,8 @@ START_TEST(saved_set_is_no_more_than_the_backward_needs) {
             attn_arena_alloc(&arrays, &array, (run.in.key ? cross : self)[i], sizeof(attn_real)));
     ck_assert_uint_eq(run.need.saved, arrays.used + core.saved);
     ck_assert_uint_eq(run.need.inference, arrays.used + core.inference);
-    ck_assert_uint_le(run.need.training, 2 * arrays.used + core.training);
+    const size_t vectors = 64 * ((size_t)run.cfg.sinks + (size_t)run.cfg.alibi_learned);
+    ck_assert_uint_le(run.need.training, 2 * arrays.used + core.training + vectors);
     mha_free(&run);
 }
 END_TEST
@@ -412,6 +499,7 @@ int main(void) {
                         (int)(sizeof forwards / sizeof *forwards));
     tcase_add_test(tests, missing_arguments_of_a_forward);
     tcase_add_loop_test(tests, bad_backwards_change_nothing, 0, 2);
+    tcase_add_test(tests, a_backward_of_other_terms_is_refused);
     tcase_add_loop_test(tests, memory_is_exact, 0, num_memory_cases);
     tcase_add_loop_test(tests, saved_set_is_no_more_than_the_backward_needs, 0, num_memory_cases);
     tcase_add_loop_test(tests, one_byte_less_is_refused, 0, num_memory_cases);

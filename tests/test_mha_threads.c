@@ -12,12 +12,16 @@ static const mha_case cases[] = {
     {"one sample, one head", SIZES(1, 300, 0, 64, 1, 0), .causal = true},
     {"toy", SIZES(8, 32, 0, 64, 4, 0), .causal = true},
     {"rope", SIZES(2, 257, 0, 96, 3, 0), .causal = true, .rope = ATTN_ROPE_HALF},
+    {"everything", SIZES(2, 150, 200, 64, 4, 0), .causal = true, .padded = 1,
+     .rope = ATTN_ROPE_HALF, .num_kv_heads = 2, .window = {.left_on = true, .left = 90},
+     .softcap = 3, .alibi = true, .alibi_learned = true, .sinks = true, .bias_rank = 3,
+     .dropout = 0.2},
 };
 enum { NUM_CASES = sizeof cases / sizeof *cases };
 
 static mha_run run_on(const mha_case *c, attn_kernel kernel, size_t threads) {
     mha_case with = *c;
-    with.kernel = kernel;
+    with.kernel = mha_kernel_for(c, kernel);
     with.max_threads = threads;
     mha_run run = mha_setup(&with, 50);
     mha_step(&run);
