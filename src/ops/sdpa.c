@@ -317,12 +317,15 @@ attn_status attn_sdpa_memory(const attn_sdpa_config *config, const attn_sdpa_inp
     ATTNI_TRY(attn_arena_init_measuring(&training));
     ATTNI_TRY(attn_sdpa_forward(config, input, output, &training, &saved));
     size_t kept = training.used;
+    attni_sdpa call;
+    ATTNI_TRY(resolve(&call, config, input, true, true));
     /* The backward of the hungriest caller: it wants every gradient. */
     real any;
     attn_strides strides_q = attn_strides_bhtd(s->len_q, s->num_heads, s->d_head);
     attn_strides strides_k = attn_strides_bhtd(s->len_k, shape_kv_heads(s), s->d_head);
     const bool has_dbias =
-        input->bias && attni_dbias_check("attn_sdpa_memory", &input->bias_strides, s) == ATTN_OK;
+        input->bias &&
+        attni_dbias_check("attn_sdpa_memory", &input->bias_strides, &call.shape) == ATTN_OK;
     attn_sdpa_grads grads = {.query = &any,
                              .key = &any,
                              .value = &any,
