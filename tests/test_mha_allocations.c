@@ -112,11 +112,53 @@ START_TEST(a_step_of_the_model_allocates_nothing) {
 }
 END_TEST
 
+/* And of decoding: a prompt, then tokens. */
+START_TEST(decoding_allocates_nothing) {
+    const attn_mha_config cfg = {.d_model = 96,
+                                 .num_heads = 6,
+                                 .num_kv_heads = 2,
+                                 .bias = true,
+                                 .rope = ATTN_ROPE_HALF,
+                                 .alibi = true};
+    enum { BATCH = 2, PROMPT = 400, CAPACITY = 500 };
+    attn_real *theta = test_normal(attn_mha_num_params(&cfg), .1, 3);
+    attn_real *x = test_normal(BATCH * PROMPT * 96, 1, 4), *y = test_poison(BATCH * PROMPT * 96);
+    const attn_mha_params w = attn_mha_params_view(&cfg, theta);
+    const size_t counts[BATCH] = {1, 0};
+    size_t bytes;
+    test_ok(attn_kv_cache_memory(&cfg, BATCH, CAPACITY, &bytes));
+    attn_arena cache_arena = test_arena(bytes);
+    attn_kv_cache cache;
+    test_ok(attn_kv_cache_init(&cache, &cfg, BATCH, CAPACITY, NULL, &cache_arena));
+    test_ok(attn_mha_decode_memory(&cfg, &cache, PROMPT, &bytes));
+    attn_arena arena = test_arena(bytes);
+    attn_decode_input input = {.len = PROMPT, .query = x};
+    size_t before = atomic_load(&allocations);
+    bool ok = attn_mha_decode(&cfg, &w, &cache, &input, y, &arena) == ATTN_OK;
+    input.len = 1;
+    for (int step = 0; step < 9; step++) {
+        input.counts = step % 2 ? counts : NULL;
+        ok = ok && attn_mha_decode(&cfg, &w, &cache, &input, y, &arena) == ATTN_OK;
+    }
+    ok = ok && attn_kv_cache_truncate(&cache, 1, 7) == ATTN_OK &&
+         attn_kv_cache_reset(&cache) == ATTN_OK;
+    size_t after = atomic_load(&allocations);
+    ck_assert_msg(ok, "%s", attn_error_message());
+    ck_assert_uint_eq(after, before);
+    attn_arena_destroy(&arena);
+    attn_arena_destroy(&cache_arena);
+    free(theta);
+    free(x);
+    free(y);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("mha_allocations");
     TCase *tests = tcase_create("allocations");
     tcase_add_loop_test(tests, a_training_step_allocates_nothing, 0, NUM_CASES * mha_num_kernels());
     tcase_add_test(tests, a_step_of_the_model_allocates_nothing);
+    tcase_add_test(tests, decoding_allocates_nothing);
     suite_add_tcase(suite, tests);
     return test_main(suite);
 }

@@ -11,6 +11,7 @@
 #include <attn/gradcheck.h>
 #include <attn/heads.h>
 #include <attn/isa.h>
+#include <attn/kv_cache.h>
 #include <attn/linear.h>
 #include <attn/mask.h>
 #include <attn/mha.h>

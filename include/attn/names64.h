@@ -20,6 +20,11 @@
 #define attn_gradcheck_project      attn64_gradcheck_project
 #define attn_gradcheck_result_name  attn64_gradcheck_result_name
 #define attn_gradcheck_run          attn64_gradcheck_run
+#define attn_kv_cache_init          attn64_kv_cache_init
+#define attn_kv_cache_length        attn64_kv_cache_length
+#define attn_kv_cache_memory        attn64_kv_cache_memory
+#define attn_kv_cache_reset         attn64_kv_cache_reset
+#define attn_kv_cache_truncate      attn64_kv_cache_truncate
 #define attn_linear_backward        attn64_linear_backward
 #define attn_linear_forward         attn64_linear_forward
 #define attn_merge_heads_backward   attn64_merge_heads_backward
@@ -27,6 +32,8 @@
 #define attn_mha_backward           attn64_mha_backward
 #define attn_mha_config_check       attn64_mha_config_check
 #define attn_mha_d_head             attn64_mha_d_head
+#define attn_mha_decode             attn64_mha_decode
+#define attn_mha_decode_memory      attn64_mha_decode_memory
 #define attn_mha_forward            attn64_mha_forward
 #define attn_mha_kv_heads           attn64_mha_kv_heads
 #define attn_mha_memory             attn64_mha_memory

@@ -21,7 +21,7 @@ typedef enum attn_status {
     ATTN_ERROR_ARGUMENT,    /* a missing pointer or a value outside its range */
     ATTN_ERROR_SHAPE,       /* sizes that do not fit together */
     ATTN_ERROR_OVERFLOW,    /* a size whose bytes cannot be counted in size_t */
-    ATTN_ERROR_MEMORY,      /* the arena is full, or the system has no memory */
+    ATTN_ERROR_MEMORY,      /* an arena or a cache is full, or the system has no memory */
     ATTN_ERROR_UNSUPPORTED, /* a legal wish that this build or path cannot serve */
     ATTN_ERROR_FORMAT,      /* a file whose contents are not what they claim to be */
     ATTN_ERROR_IO           /* the system refused to read or write */

@@ -17,8 +17,12 @@
 #define attni_cross_entropy_check       attni64_cross_entropy_check
 #define attni_cross_entropy_forward     attni64_cross_entropy_forward
 #define attni_dbias_check               attni64_dbias_check
+#define attni_decode_attend             attni64_decode_attend
+#define attni_decode_write              attni64_decode_write
 #define attni_dropout_check             attni64_dropout_check
 #define attni_dropout_row               attni64_dropout_row
+#define attni_few_rows_parallel         attni64_few_rows_parallel
+#define attni_few_rows_suit             attni64_few_rows_suit
 #define attni_fused_backward            attni64_fused_backward
 #define attni_fused_forward             attni64_fused_forward
 #define attni_gemm                      attni64_gemm
@@ -28,6 +32,10 @@
 #define attni_gradcheck_probe           attni64_gradcheck_probe
 #define attni_kernels_for               attni64_kernels_for
 #define attni_kernels_get               attni64_kernels_get
+#define attni_kv_cache_check            attni64_kv_cache_check
+#define attni_kv_cache_grow             attni64_kv_cache_grow
+#define attni_kv_cache_has_room         attni64_kv_cache_has_room
+#define attni_kv_cache_left             attni64_kv_cache_left
 #define attni_mask_resolve              attni64_mask_resolve
 #define attni_masked_product            attni64_masked_product
 #define attni_masked_product_transposed attni64_masked_product_transposed
@@ -44,9 +52,9 @@
 #define attni_reference_forward         attni64_reference_forward
 #define attni_rope_check                attni64_rope_check
 #define attni_rope_rotate               attni64_rope_rotate
-#define attni_score_terms_row_forward   attni64_score_terms_row_forward
 #define attni_rope_turn                 attni64_rope_turn
 #define attni_rope_turn_all             attni64_rope_turn_all
+#define attni_score_terms_row_forward   attni64_score_terms_row_forward
 #define attni_scores_band_backward      attni64_scores_band_backward
 #define attni_scores_band_forward       attni64_scores_band_forward
 #define attni_shape_check               attni64_shape_check

@@ -17,6 +17,9 @@ size_t KERNEL(fused_queries_per_pass)(size_t d_head);
 void KERNEL(gemm)(const attni_product *product);
 void KERNEL(rope)(const attni_turn *turn, attni_angles *angles);
 void KERNEL(tanh)(real *y, const real *x, size_t n);
+void KERNEL(decode)(const attni_decode_head *head, attni_range keys, real *scratch);
+size_t KERNEL(decode_scratch)(size_t d_head, size_t rows);
+void KERNEL(few_rows)(const attni_product *product);
 double KERNEL(fma_chains)(real *sum, size_t rounds);
 void KERNEL(philox)(uint32_t *words, const uint32_t counter[4], uint64_t seed, size_t n);
 

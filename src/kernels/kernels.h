@@ -13,6 +13,7 @@
 #ifndef ATTNI_KERNELS_KERNELS_H
 #define ATTNI_KERNELS_KERNELS_H
 
+#include "kernels/decode.h"
 #include "kernels/fused.h"
 #include "kernels/gemm.h"
 #include "kernels/rope.h"
@@ -33,9 +34,18 @@ typedef struct attni_kernels {
     /* C = alpha · op(A) op(B) + beta · C + bias, see gemm.h. Uses 32 KiB of stack. */
     void (*gemm)(const attni_product *product);
 
+    /* The same for a product of few rows, C = A Bᵀ + bias: op(A) = A, op(B) = Bᵀ, alpha = 1, beta =
+     * 0. B is read once, as it lies. */
+    void (*few_rows)(const attni_product *product);
+
     /* Turns the rows of `turn`, the first by `angles`, which are left at the position after the
      * last. Without heads it only steps. */
     void (*rope)(const attni_turn *turn, attni_angles *angles);
+
+    /* m, l and O of the new tokens over the keys in the range, overwritten. scratch:
+     * decode_scratch(d, tokens·group) reals, 64-byte aligned. */
+    void (*decode)(const attni_decode_head *head, attni_range keys, real *scratch);
+    size_t (*decode_scratch)(size_t d_head, size_t rows);
 
     /* Keeps the multiply-add units busy with `rounds` rounds of work that stays in registers,
      * leaves a value that depends on all of it, returns the floating-point operations done. */

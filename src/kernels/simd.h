@@ -305,19 +305,35 @@ VINLINE real vsum(vreal v) {
     return lane[0];
 }
 
-/* The first n < VLEN reals at p, zeros behind them. Reads nothing past them. */
+/* The first n < VLEN reals at p, zeros behind them; writes the first n lanes. Neither reads nor
+ * writes anything past them. */
+#if VBYTES == 64 && defined(ATTN_DOUBLE)
+VINLINE vreal vload_part(const real *p, size_t n) {
+    return _mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p);
+}
+VINLINE void vstore_part(real *p, vreal v, size_t n) {
+    _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), v);
+}
+#elif VBYTES == 64
+VINLINE vreal vload_part(const real *p, size_t n) {
+    return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+VINLINE void vstore_part(real *p, vreal v, size_t n) {
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
+}
+#else
 VINLINE vreal vload_part(const real *p, size_t n) {
     real lane[VLEN] = {0};
     memcpy(lane, p, n * sizeof *p);
     return vload(lane);
 }
 
-/* Writes the first n < VLEN lanes. */
 VINLINE void vstore_part(real *p, vreal v, size_t n) {
     real lane[VLEN];
     vstore(lane, v);
     memcpy(p, lane, n * sizeof *p);
 }
+#endif
 
 /* a0 b0 a1 b1 ... from the lower halves of a and b, and the same from the upper ones. */
 #if VLEN == 2
