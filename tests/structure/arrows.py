@@ -22,8 +22,8 @@ STANDS_ON = {
     "model": {"base", "kernels", "ops", "layer", "model"},
     "train": {"base", "kernels", "ops", "train"},
 }
-# Public headers without a source file of their name.
-ROOM_OF_HEADER = {"real.h": "base", "names64.h": "base", "mha.h": "layer"}
+# Public headers without a source file of their name, or with one in a room below too.
+ROOM_OF_HEADER = {"real.h": "base", "names64.h": "base", "mha.h": "layer", "rope.h": "ops"}
 PRINTS_OR_EXITS = re.compile(
     r"\b(printf|vprintf|puts|putchar|perror|abort|exit|_exit|_Exit|quick_exit)\s*\("
     r"|\b(stdout|stderr)\b")
