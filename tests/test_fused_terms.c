@@ -294,6 +294,52 @@ START_TEST(same_bits_for_any_number_of_threads) {
 }
 END_TEST
 
+/* The gradient of a bias is 0 where one of the other dimensions is empty. */
+START_TEST(empty_calls) {
+    if (!fused_select(_i))
+        return;
+    enum { N = 3 };
+    const attn_shape shapes[] = {
+        {0, N, N, N, 2}, {N, 0, N, N, 2}, {N, N, 0, N, 2}, {N, N, N, 0, 2}};
+    for (size_t n = 0; n < 4; n++)
+        for (int set = 0; set < 16; set++) { /* the dimensions that the bias has */
+            const attn_shape *s = &shapes[n];
+            const attn_broadcast strides = {set & 8 ? N * N * N : 0, set & 4 ? N * N : 0,
+                                            set & 2 ? N : 0, set & 1 ? 1 : 0};
+            const bool none = set & (8 >> n);
+            attn_real tensor[N * N * N * 2] = {0}, bias[N * N * N * N] = {0}, dbias[N * N * N * N];
+            const attn_strides rows = attn_strides_bhtd(N, N, 2);
+            const attn_sdpa_config config = {.kernel = ATTN_KERNEL_FUSED};
+            const attn_sdpa_input input = {.shape = *s,
+                                           .query = tensor,
+                                           .key = tensor,
+                                           .value = tensor,
+                                           .query_strides = rows,
+                                           .key_strides = rows,
+                                           .value_strides = rows,
+                                           .bias = bias,
+                                           .bias_strides = strides};
+            const attn_sdpa_output output = {.context = tensor, .context_strides = rows};
+            attn_arena arena = test_arena(1 << 20);
+            attn_sdpa_saved saved;
+            for (size_t at = 0; at < N * N * N * N; at++)
+                dbias[at] = 7;
+            test_ok(attn_sdpa_forward(&config, &input, &output, &arena, &saved));
+            test_ok(attn_sdpa_backward(&config, &saved, tensor, &rows,
+                                       &(attn_sdpa_grads){.bias = dbias}, &arena));
+            const size_t sizes[] = {set & 8 ? s->batch : 1, set & 4 ? s->num_heads : 1,
+                                    set & 2 ? s->len_q : 1, set & 1 ? s->len_k : 1};
+            size_t zeros = 0;
+            for (size_t at = 0; at < N * N * N * N; at++)
+                zeros += dbias[at] == 0;
+            ck_assert_msg(zeros == sizes[0] * sizes[1] * sizes[2] * sizes[3] &&
+                              !none == (zeros > 0),
+                          "shape %zu, dimensions %d: %zu zeros", n, set, zeros);
+            attn_arena_destroy(&arena);
+        }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("fused_terms");
     TCase *tcase = tcase_create("terms");
@@ -304,6 +350,7 @@ int main(void) {
     tcase_add_loop_test(tcase, nan_behind_a_blocking_bias, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, alibi_from_afar, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, same_bits_for_any_number_of_threads, 0, ATTN_ISA_COUNT);
+    tcase_add_loop_test(tcase, empty_calls, 0, ATTN_ISA_COUNT);
     suite_add_tcase(suite, tcase);
     return test_main(suite);
 }

@@ -172,6 +172,39 @@ static attni_range queries_of_part(const job *j, size_t part_k) {
     return part_of(part, j->parts, j->first_q, j->part_q, j->call->shape.len_q);
 }
 
+/* Where strides are 0 there is one element for all. */
+static void zero_dbias(const job *j, size_t b, size_t h, attni_range queries, attni_range keys) {
+    const attn_broadcast *s = &j->call->input->bias_strides;
+    const size_t end_q = s->query ? queries.end : 1, end_k = s->key ? keys.end : 1;
+    for (size_t i = s->query ? queries.begin : 0; i < end_q; i++) {
+        real *row = j->grads->bias + b * s->batch + h * s->head + i * s->query;
+        for (size_t k = s->key ? keys.begin : 0; k < end_k; k++)
+            row[k * s->key] = 0;
+    }
+}
+
+/* Of a call without a head, whose bias may have some yet. */
+static void zero_all_dbias(const job *j) {
+    const attn_broadcast *s = &j->call->input->bias_strides;
+    const attn_shape *shape = &j->call->shape;
+    for (size_t b = 0; b < (s->batch ? shape->batch : 1); b++)
+        for (size_t h = 0; h < (s->head ? shape->num_heads : 1); h++)
+            zero_dbias(j, b, h, (attni_range){0, shape->len_q}, (attni_range){0, shape->len_k});
+}
+
+/* Before the first block of a chain: what only this task adds to, in this round and the later ones.
+ */
+static void open_dbias(const job *j, size_t b, size_t h, size_t part_k) {
+    const attn_broadcast *s = &j->call->input->bias_strides;
+    const bool first = (s->batch || b == 0) && (s->head || h == 0);
+    if (!j->grads->bias || j->round > 0 || !first)
+        return;
+    if (s->key)
+        zero_dbias(j, b, h, (attni_range){0, j->call->shape.len_q}, keys_of_part(j, part_k));
+    else
+        zero_dbias(j, b, h, queries_of_part(j, part_k), (attni_range){0, 1});
+}
+
 /* What one head contributes to the gradients in this round. */
 static void backward_block(const job *j, size_t b, size_t h, size_t part_k, real *scratch) {
     const size_t group = shape_group(&j->call->shape);
@@ -188,6 +221,7 @@ static void backward_block(const job *j, size_t b, size_t h, size_t part_k, real
         .dslope =
             j->dslopes ? j->dslopes + (b * j->call->shape.num_heads + h) * j->parts + part_k : NULL,
     };
+    open_dbias(j, b, h, part_k);
     j->kernels->fused_backward(&head, &grads, queries_of_part(j, part_k), keys_of_part(j, part_k),
                                scratch);
 }
@@ -277,21 +311,6 @@ static void write_lse(const job *j, real *lse, size_t rows) {
         lse[row] = (real)((double)j->row_max[row] + log((double)j->row_sum[row]) -
                           slope * attni_fused_outside(&head, i));
     }
-}
-
-/* All elements of dbias; where strides are 0 there is one. */
-static void zero_dbias(const job *j) {
-    const attn_broadcast *s = &j->call->input->bias_strides;
-    const attn_shape *shape = &j->call->shape;
-    const size_t batch = s->batch ? shape->batch : 1, heads = s->head ? shape->num_heads : 1;
-    const size_t len_q = s->query ? shape->len_q : 1, len_k = s->key ? shape->len_k : 1;
-    for (size_t b = 0; b < batch; b++)
-        for (size_t h = 0; h < heads; h++)
-            for (size_t i = 0; i < len_q; i++) {
-                real *row = j->grads->bias + b * s->batch + h * s->head + i * s->query;
-                for (size_t k = 0; k < len_k; k++)
-                    row[k * s->key] = 0;
-            }
 }
 
 /* Over samples and parts, always in the same order. */
@@ -434,8 +453,8 @@ attn_status attni_fused_backward(const attni_sdpa *call, const attn_sdpa_saved *
         ATTNI_TRY(carve_dslopes(&j, most_parts, arena));
     ATTNI_TRY(carve_scratch(&j, most_tasks, arena));
     if (!arena->measuring) {
-        if (grads->bias)
-            zero_dbias(&j);
+        if (grads->bias && j.tasks == 0)
+            zero_all_dbias(&j);
         for (j.round = 0; j.round < j.parts; j.round++)
             if (round_is_needed(&j))
                 run_tasks(&j);
