@@ -63,7 +63,8 @@ typedef struct attn_sdpa_input {
     attn_strides query_strides, key_strides, value_strides;
     attn_mask mask;
     const attn_real *bias;         /* added to the score of (b, h, i, j); -inf blocks the pair, no
-                                      finite value does, one under a mask is not read; or NULL */
+                                      finite value does unless the sum overflows to -inf, and one
+                                      under a mask is not read; or NULL */
     attn_broadcast bias_strides;   /* in reals; stride 0 broadcasts */
     const attn_real *alibi_slopes; /* (H), with config.alibi; NULL = attn_alibi_slopes */
     const attn_real *sinks;        /* (H): one more logit in every row of head h, without a key or
