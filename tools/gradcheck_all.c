@@ -1,4 +1,5 @@
-/* `attn gradcheck --all`: rows in which any two variants that go together occur together. */
+/* `attn gradcheck --all`: rows in which any two variants that go together occur together, each row
+ * on both paths. */
 #include "gradcheck_factors.h"
 #include "gradcheck_tally.h"
 #include "tool.h"
@@ -32,13 +33,6 @@ static size_t take_row(work *w) {
     const size_t taken = w->next++;
     pthread_mutex_unlock(&w->lock);
     return taken;
-}
-
-static bool is_wanted(const check_request *r, const check_case *c) {
-    for (size_t k = 0; k < r->num_kernels; k++)
-        if (c->config.kernel == r->kernels[k])
-            return true;
-    return false;
 }
 
 static void *check_rows(void *argument) {
@@ -78,20 +72,35 @@ static void print_every(const check_request *r, const row_result *row) {
     check_print_failures(&row->outcome, row->c.name);
 }
 
-/* One line for each level: what the rows that have it came to. */
+/* One line for each level of a factor: what the rows that have it came to. */
+static void print_level(const work *w, const char *factor, const char *level,
+                        bool (*has)(const row_result *r, size_t f, size_t a), size_t f, size_t a) {
+    check_tally t = {0};
+    for (size_t i = 0; i < w->num_rows; i++)
+        if (has(&w->rows[i], f, a) && w->rows[i].status == ATTN_OK)
+            check_tally_outcome(&t, &w->rows[i].outcome, "");
+    printf("%-14s  %-22s  %14zu  %8zu  %11.1e  %s%s\n", factor, level, t.cases, t.elements, t.worst,
+           t.worst_tensor ? t.worst_tensor : "-", t.num_failed ? "  FAILED" : "");
+}
+
+static bool has_level(const row_result *r, size_t f, size_t a) {
+    return r->row.level[f] == a;
+}
+
+static bool has_kernel(const row_result *r, size_t f, size_t a) {
+    (void)f;
+    return r->c.config.kernel == (attn_kernel)a;
+}
+
 static void print_levels(const work *w) {
     const pairs_problem *factors = check_factors();
     printf("%-14s  %-22s  configurations  elements  worst error  in\n", "variant", "");
+    print_level(w, "path", "reference", has_kernel, 0, ATTN_KERNEL_REFERENCE);
+    print_level(w, "", "fused", has_kernel, 0, ATTN_KERNEL_FUSED);
     for (size_t f = 0; f < factors->num_factors; f++)
-        for (size_t a = 0; a < factors->num_levels[f]; a++) {
-            check_tally t = {0};
-            for (size_t i = 0; i < w->num_rows; i++)
-                if (w->rows[i].row.level[f] == a && w->rows[i].status == ATTN_OK)
-                    check_tally_outcome(&t, &w->rows[i].outcome, "");
-            printf("%-14s  %-22s  %14zu  %8zu  %11.1e  %s%s\n", a == 0 ? check_factor_name(f) : "",
-                   check_level_name(f, a), t.cases, t.elements, t.worst,
-                   t.worst_tensor ? t.worst_tensor : "-", t.num_failed ? "  FAILED" : "");
-        }
+        for (size_t a = 0; a < factors->num_levels[f]; a++)
+            print_level(w, a == 0 ? check_factor_name(f) : "", check_level_name(f, a), has_level, f,
+                        a);
 }
 
 static int report(const work *w) {
@@ -121,13 +130,13 @@ static int report(const work *w) {
 int check_all(const check_request *r) {
     pairs_row *rows = tool_alloc(MAX_ROWS, sizeof *rows);
     const size_t num_rows = pairs_cover(rows, MAX_ROWS, check_factors());
-    work w = {.request = r, .rows = tool_alloc(num_rows + 1, sizeof *w.rows)};
-    for (size_t i = 0; i < num_rows; i++) {
-        row_result *row = &w.rows[w.num_rows];
-        row->row = rows[i];
-        check_case_of_row(&row->c, &rows[i]);
-        w.num_rows += is_wanted(r, &row->c);
-    }
+    work w = {.request = r, .rows = tool_alloc(r->num_kernels * num_rows + 1, sizeof *w.rows)};
+    for (size_t i = 0; i < num_rows; i++)
+        for (size_t k = 0; k < r->num_kernels; k++) {
+            row_result *row = &w.rows[w.num_rows++];
+            row->row = rows[i];
+            check_case_of_row(&row->c, &rows[i], r->kernels[k]);
+        }
     free(rows);
     check_all_rows(&w);
     const int status = num_rows > 0 ? report(&w) : tool_fail("the pairs fit into no table");

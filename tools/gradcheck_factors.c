@@ -1,19 +1,11 @@
 #include "gradcheck_factors.h"
 
-#include "gradcheck.h"
-
 #include <stdio.h>
 #include <string.h>
 
 /* Each factor is an enumeration, the names of its levels, and what a level does to a case. The
  * first level is the plain one. */
 #define COUNT(array) (sizeof(array) / sizeof *(array))
-
-static const char *const paths[] = {"reference", "fused"};
-
-static void set_path(check_case *c, size_t level) {
-    c->config.kernel = level == 0 ? ATTN_KERNEL_REFERENCE : ATTN_KERNEL_FUSED;
-}
 
 /* In double, 51 lies past a tile of queries and one of keys on every instruction set. */
 static const char *const lengths[] = {"self",           "self, 51",       "cross, Lq = Lk",
@@ -181,7 +173,7 @@ static void set_window(check_case *c, size_t level) {
 }
 
 /* Places in the table below. */
-enum { LENGTHS = 1, BATCH, WIDTH = 4, ROPE = 8, PADDING = 14 };
+enum { LENGTHS, BATCH, WIDTH = 3, ROPE = 7, PADDING = 13 };
 
 static const struct factor {
     const char *name;
@@ -189,7 +181,6 @@ static const struct factor {
     size_t num_levels;
     void (*set)(check_case *c, size_t level);
 } factors[] = {
-    {"path", paths, COUNT(paths), set_path},
     {"lengths", lengths, COUNT(lengths), set_lengths},
     {"samples", batches, COUNT(batches), set_batch},
     {"heads", heads, COUNT(heads), set_heads},
@@ -238,7 +229,8 @@ const char *check_level_name(size_t factor, size_t level) {
 
 /* Path and lengths, then what is not plain, each by its factor and level. */
 static void name_case(check_case *c, const pairs_row *row) {
-    int length = snprintf(c->name, sizeof c->name, "%s, %s (%zu,%zu)", paths[row->level[0]],
+    int length = snprintf(c->name, sizeof c->name, "%s, %s (%zu,%zu)",
+                          c->config.kernel == ATTN_KERNEL_FUSED ? "fused" : "reference",
                           c->cross ? "cross" : "self", c->len_q, c->len_k);
     for (size_t f = LENGTHS + 1; f < NUM_FACTORS && (size_t)length < sizeof c->name; f++)
         if (row->level[f] > 0)
@@ -253,8 +245,8 @@ static void shorten(check_case *c, const pairs_row *row) {
         c->len_q = c->len_k = 35;
 }
 
-void check_case_of_row(check_case *c, const pairs_row *row) {
-    *c = (check_case){.config = {.max_threads = 1}};
+void check_case_of_row(check_case *c, const pairs_row *row, attn_kernel kernel) {
+    *c = (check_case){.config = {.kernel = kernel, .max_threads = 1}};
     for (size_t f = 0; f < NUM_FACTORS; f++) {
         factors[f].set(c, row->level[f]);
         c->array_seed = 31 * c->array_seed + row->level[f];

@@ -4,9 +4,8 @@
 #ifndef GRADCHECK_FACTORS_H
 #define GRADCHECK_FACTORS_H
 
+#include "gradcheck.h"
 #include "gradcheck_pairs.h"
-
-struct check_case;
 
 /* The factors as a problem of pairs. */
 const pairs_problem *check_factors(void);
@@ -14,7 +13,7 @@ const pairs_problem *check_factors(void);
 const char *check_factor_name(size_t factor);
 const char *check_level_name(size_t factor, size_t level);
 
-/* The configuration that a row stands for. */
-void check_case_of_row(struct check_case *c, const pairs_row *row);
+/* The configuration that a row stands for, on one path. */
+void check_case_of_row(check_case *c, const pairs_row *row, attn_kernel kernel);
 
 #endif
