@@ -73,6 +73,8 @@ typedef struct attn_mha_input {
     const attn_real *query; /* (B, Lq, D) */
     const attn_real *key;   /* (B, Lk, D); key and value both NULL = self-attention */
     const attn_real *value; /* (B, Lk, D) */
+    /* Instead of key and value: (B, Lk, Hkv·d) both, made by attn_mha_keys_forward. */
+    const attn_real *projected_key, *projected_value;
     attn_mask mask;
     bool has_rope_position; /* false: rope_position = Lk - Lq, the last query is at the last key */
     int64_t rope_position;  /* of query 0; may be negative */
@@ -90,17 +92,19 @@ typedef struct attn_mha_input {
 typedef struct attn_mha_saved {
     attn_mha_config config; /* of the forward; the backward refuses one that computes otherwise */
     attn_mha_input input;
-    attn_real *q, *k, *v; /* projected queries, keys, values; q and k turned, with rope */
-    attn_real *context;   /* O, before the output projection */
+    const attn_real *q, *k, *v; /* projected queries, keys, values; q and k turned, with rope */
+    attn_real *context;         /* O, before the output projection */
     attn_sdpa_saved core;
 } attn_mha_saved;
 
 /* Input gradients, overwritten, different arrays; each may be NULL. In self-attention `query` is
  * the whole gradient of the shared input, and key and value must be NULL. `bias` lies as the bias
- * of the input does and sums over what its strides broadcast. */
+ * of the input does and sums over what its strides broadcast. Gradients of projected keys and
+ * values are added to, since several calls may share those. */
 typedef struct attn_mha_input_grads {
     attn_real *query, *key, *value;
     attn_real *bias;
+    attn_real *projected_key, *projected_value;
 } attn_mha_input_grads;
 
 /* Checks a configuration: sizes at least 1, heads that divide, a finite scale, with rope an even
@@ -149,6 +153,35 @@ ATTN_API attn_status attn_mha_backward(const attn_mha_config *config, const attn
                                        const attn_mha_saved *saved, const attn_real *dy,
                                        const attn_mha_params *dparams,
                                        const attn_mha_input_grads *dinput, attn_arena *arena);
+
+/* Keys and values projected once for many calls: the output of an encoder to which a decoder
+ * attends again and again.
+ *
+ *     attn_mha_input memory = {.batch = B, .len_k = Lk, .key = z, .value = z};
+ *     attn_mha_keys_forward(&cfg, &w, &memory, k, v);
+ *     while (...) {
+ *         attn_mha_input in = {.batch = B, .len_q = 1, .len_k = Lk, .query = x,
+ *                              .projected_key = k, .projected_value = v,
+ *                              .mask = {.padding = pad}};
+ *         attn_mha_forward(&cfg, &w, &in, y, &arena, NULL);
+ *     }
+ *
+ * gives what calls with .key = z and .value = z give, without their projections. Of `input` batch,
+ * len_k, key, value, rope_key_position and offsets_k count; k and v are (B, Lk, Hkv·d), and k is
+ * turned, with rope. Statuses as attn_mha_forward; nothing is written where one is not ATTN_OK. */
+ATTN_API attn_status attn_mha_keys_forward(const attn_mha_config *config,
+                                           const attn_mha_params *params,
+                                           const attn_mha_input *input, attn_real *k, attn_real *v);
+
+/* Back from dk and dv, in which the backwards of all those calls gathered their share
+ * (dinput.projected_key and .projected_value, zeroed beforehand): wk, wv, bk and bv of dparams are
+ * added to, key and value of dinput overwritten, and nothing else of the two; either may be NULL.
+ * dk and dv are used up: with rope dk is turned back in place. */
+ATTN_API attn_status attn_mha_keys_backward(const attn_mha_config *config,
+                                            const attn_mha_params *params,
+                                            const attn_mha_input *input, attn_real *dk,
+                                            attn_real *dv, const attn_mha_params *dparams,
+                                            const attn_mha_input_grads *dinput);
 
 #ifdef __cplusplus
 }

@@ -35,6 +35,8 @@
 #define attn_mha_decode             attn64_mha_decode
 #define attn_mha_decode_memory      attn64_mha_decode_memory
 #define attn_mha_forward            attn64_mha_forward
+#define attn_mha_keys_backward      attn64_mha_keys_backward
+#define attn_mha_keys_forward       attn64_mha_keys_forward
 #define attn_mha_kv_heads           attn64_mha_kv_heads
 #define attn_mha_memory             attn64_mha_memory
 #define attn_mha_num_params         attn64_mha_num_params

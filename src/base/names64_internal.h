@@ -41,6 +41,7 @@
 #define attni_masked_product_transposed attni64_masked_product_transposed
 #define attni_mha_check_backward        attni64_mha_check_backward
 #define attni_mha_check_forward         attni64_mha_check_forward
+#define attni_mha_check_params          attni64_mha_check_params
 #define attni_mha_check_saved           attni64_mha_check_saved
 #define attni_mha_resolve               attni64_mha_resolve
 #define attni_operand_clean             attni64_operand_clean

@@ -17,20 +17,17 @@ static attn_status carve(attn_arena *arena, real **array, size_t n) {
     return ATTN_OK;
 }
 
-/* What the projections make, or its gradients. */
-typedef struct projected {
-    real *q, *k, *v;
-} projected;
-
-/* Rows of q, of k and v. In self-attention the three lie side by side in the rows of one array. */
-static attn_status carve_projected(const attni_mha *call, projected *p, attn_arena *arena) {
+/* Rows of q, of k and v. In self-attention the three lie side by side in the rows of one array;
+ * keys that were projected beforehand are the caller's. */
+static attn_status carve_projected(const attni_mha *call, attni_projected *p, attn_arena *arena) {
+    ATTNI_TRY(carve(arena, &p->q, call->rows_q * call->row_q));
+    if (call->given)
+        return ATTN_OK;
     if (call->self) {
-        ATTNI_TRY(carve(arena, &p->q, call->rows_q * call->row_q));
         p->k = arena->measuring ? p->q : p->q + call->d_inner;
         p->v = arena->measuring ? p->q : p->k + call->d_kv;
         return ATTN_OK;
     }
-    ATTNI_TRY(carve(arena, &p->q, call->rows_q * call->d_inner));
     ATTNI_TRY(carve(arena, &p->k, call->rows_k * call->d_kv));
     return carve(arena, &p->v, call->rows_k * call->d_kv);
 }
@@ -64,66 +61,6 @@ static attn_sdpa_input core_input(const attni_mha *call, const attn_mha_params *
                              .dropout_seed = saved->input.dropout_seed};
 }
 
-/* Turns the gradients of q and k back, in place; either may be NULL. */
-static void turn_back(const attni_mha *call, const projected *p) {
-    const attn_shape *s = &call->shape;
-    const size_t threads = call->core.max_threads;
-    const bool as_one = call->turn_as_one && p->q;
-    if (call->rope_q.config.pairing == ATTN_ROPE_NONE)
-        return;
-    if (p->q)
-        attni_rope_turn_all(p->q, call->row_q, s->num_heads + (as_one ? s->num_kv_heads : 0),
-                            call->rows_q, &call->rope_q, true, threads);
-    if (p->k && !as_one)
-        attni_rope_turn_all(p->k, call->row_k, s->num_kv_heads, call->rows_k, &call->rope_k, true,
-                            threads);
-}
-
-/* The three ways in, or with `p` holding gradients the three ways back, joined where they can be.
- * dw and dx may be NULL. */
-static size_t ways_of(const attni_mha *call, attni_way ways[3], const projected *p,
-                      const attn_mha_input *in, const attn_mha_params *w, const attn_mha_params *dw,
-                      const attn_mha_input_grads *dx) {
-    const attn_mha_params no_dw = {0};
-    const attn_mha_input_grads no_dx = {0};
-    const bool self = call->self;
-    dw = dw ? dw : &no_dw;
-    dx = dx ? dx : &no_dx;
-    ways[0] = (attni_way){.x = in->query,
-                          .y = p->q,
-                          .rows = call->rows_q,
-                          .width = call->d_inner,
-                          .stride = call->row_q,
-                          .w = w->wq,
-                          .b = w->bq,
-                          .dx = dx->query,
-                          .dw = dw->wq,
-                          .db = dw->bq};
-    ways[1] = (attni_way){.x = self ? in->query : in->key,
-                          .y = p->k,
-                          .rows = call->rows_k,
-                          .width = call->d_kv,
-                          .stride = call->row_k,
-                          .column = call->d_inner,
-                          .w = w->wk,
-                          .b = w->bk,
-                          .dx = self ? dx->query : dx->key,
-                          .dw = dw->wk,
-                          .db = dw->bk};
-    ways[2] = (attni_way){.x = self ? in->query : in->value,
-                          .y = p->v,
-                          .rows = call->rows_k,
-                          .width = call->d_kv,
-                          .stride = call->row_k,
-                          .column = call->d_inner + call->d_kv,
-                          .w = w->wv,
-                          .b = w->bv,
-                          .dx = self ? dx->query : dx->value,
-                          .dw = dw->wv,
-                          .db = dw->bv};
-    return attni_ways_join(ways, 3, call->d_model);
-}
-
 /*
  * Forward, with x_k = x_v = x_q in self-attention, where q, k and v lie side by side in each row:
  *
@@ -138,19 +75,16 @@ static attn_status forward(const attni_mha *call, const attn_mha_params *w,
                            const attn_mha_input *input, real *y, attn_arena *arena,
                            attn_mha_saved *saved, bool keep) {
     const size_t rows = call->rows_q, d = call->d_inner;
-    projected p;
-    attni_way ways[3];
+    attni_projected p = {0};
     ATTNI_TRY(carve_projected(call, &p, arena));
     ATTNI_TRY(carve(arena, &saved->context, rows * d));
     saved->input = *input;
     saved->q = p.q;
-    saved->k = p.k;
-    saved->v = p.v;
+    saved->k = call->given ? input->projected_key : p.k;
+    saved->v = call->given ? input->projected_value : p.v;
 
-    if (!arena->measuring) {
-        const size_t count = ways_of(call, ways, &p, input, w, NULL, NULL);
-        attni_project(call, ways, count);
-    }
+    if (!arena->measuring)
+        attni_project(call, &p, w, input);
 
     attn_sdpa_input in = core_input(call, w, saved);
     attn_sdpa_output out = {
@@ -217,17 +151,30 @@ static void add_vectors(const attni_mha *call, const attn_mha_params *dw,
 }
 
 /* Gradients of q, k and v: those that an input's or a parameter's gradient comes from. */
-static attn_status carve_wanted(const attni_mha *call, projected *p, const attn_mha_params *dw,
-                                const attn_mha_input_grads *dx, attn_arena *arena) {
-    if (dw || (call->self && dx->query))
+static attn_status carve_wanted(const attni_mha *call, attni_projected *p,
+                                const attn_mha_params *dw, const attn_mha_input_grads *dx,
+                                attn_arena *arena) {
+    const real *dk = call->given ? dx->projected_key : dx->key;
+    const real *dv = call->given ? dx->projected_value : dx->value;
+    if ((dw && !call->given) || (call->self && dx->query))
         return carve_projected(call, p, arena);
-    if (dx->query)
+    if (dw || dx->query)
         ATTNI_TRY(carve(arena, &p->q, call->rows_q * call->d_inner));
-    if (dx->key)
+    if (dk)
         ATTNI_TRY(carve(arena, &p->k, call->rows_k * call->d_kv));
-    if (dx->value)
+    if (dv)
         ATTNI_TRY(carve(arena, &p->v, call->rows_k * call->d_kv));
     return ATTN_OK;
+}
+
+/* Gradients of keys and values that were projected beforehand end here. */
+static void hand_back(const attni_mha *call, attni_projected *p, const attn_mha_input_grads *dx) {
+    const size_t n = call->rows_k * call->d_kv;
+    for (size_t i = 0; p->k && i < n; i++)
+        dx->projected_key[i] += p->k[i];
+    for (size_t i = 0; p->v && i < n; i++)
+        dx->projected_value[i] += p->v[i];
+    p->k = p->v = NULL;
 }
 
 static attn_status backward(const attni_mha *call, const attn_mha_params *w,
@@ -238,8 +185,7 @@ static attn_status backward(const attni_mha *call, const attn_mha_params *w,
                              .key_strides = in->key_strides,
                              .value_strides = in->value_strides,
                              .bias = dx->bias};
-    projected p = {0};
-    attni_way ways[3];
+    attni_projected p = {0};
     real *dcontext;
     ATTNI_TRY(carve_vectors(call, dw, &grads, arena));
     ATTNI_TRY(carve(arena, &dcontext, call->rows_q * call->d_inner));
@@ -253,9 +199,9 @@ static attn_status backward(const attni_mha *call, const attn_mha_params *w,
     ATTNI_TRY(attn_sdpa_backward(&call->core, &saved->core, dcontext,
                                  &saved->core.output.context_strides, &grads, arena));
     if (!arena->measuring) {
-        turn_back(call, &p);
-        const size_t count = ways_of(call, ways, &p, &saved->input, w, dw, dx);
-        attni_project_back(call, ways, count);
+        if (call->given)
+            hand_back(call, &p, dx);
+        attni_project_back(call, &p, w, &saved->input, dw, dx);
         add_vectors(call, dw, &grads);
     }
     return ATTN_OK;
@@ -324,7 +270,10 @@ attn_status attn_mha_memory(const attn_mha_config *config, const attn_mha_input 
     size_t kept = attn_arena_mark(&training);
     real array;
     attn_mha_params dparams = {.wq = &array, .sinks = &array, .alibi_slopes = &array};
-    attn_mha_input_grads dinput = {.query = &array, .bias = input->bias ? &array : NULL};
+    attn_mha_input_grads dinput = {.query = &array,
+                                   .bias = input->bias ? &array : NULL,
+                                   .projected_key = input->projected_key ? &array : NULL,
+                                   .projected_value = input->projected_key ? &array : NULL};
     ATTNI_TRY(attn_mha_backward(config, NULL, &saved, NULL, &dparams, &dinput, &training));
     *memory = (attn_memory){
         .saved = kept, .training = training.high_water, .inference = inference.high_water};

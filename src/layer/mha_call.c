@@ -36,15 +36,27 @@ static attn_status resolve_rope(attni_mha *call, const attn_mha_config *config,
     return attni_rope_check("attn_mha: keys", &call->rope_k.config, s->len_k, s->d_head);
 }
 
+/* Keys and values come from one place, and from the same one. */
+static attn_status check_sources(const attn_mha_input *input) {
+    if (!input->key != !input->value)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "%s without %s: cross-attention needs both",
+                          input->key ? "key" : "value", input->key ? "value" : "key");
+    if (!input->projected_key != !input->projected_value)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "projected_%s without projected_%s",
+                          input->projected_key ? "key" : "value",
+                          input->projected_key ? "value" : "key");
+    if (input->key && input->projected_key)
+        return attni_fail(ATTN_ERROR_ARGUMENT, "key beside projected_key: one of them");
+    return ATTN_OK;
+}
+
 attn_status attni_mha_resolve(attni_mha *call, const attn_mha_config *config,
                               const attn_mha_input *input) {
     ATTNI_TRY(attn_mha_config_check(config));
     if (!input)
         return attni_fail(ATTN_ERROR_ARGUMENT, "input is NULL");
-    if (!input->key != !input->value)
-        return attni_fail(ATTN_ERROR_ARGUMENT, "%s without %s: cross-attention needs both",
-                          input->key ? "key" : "value", input->key ? "value" : "key");
-    bool self = !input->key;
+    ATTNI_TRY(check_sources(input));
+    const bool given = input->projected_key, self = !input->key && !given;
     if (self && input->len_k != 0 && input->len_k != input->len_q)
         return attni_fail(ATTN_ERROR_SHAPE,
                           "len_k %zu without key and value: self-attention has len_k = len_q = %zu",
@@ -60,6 +72,7 @@ attn_status attni_mha_resolve(attni_mha *call, const attn_mha_config *config,
                         .d_inner = config->num_heads * d_head,
                         .d_kv = attn_mha_kv_heads(config) * d_head,
                         .self = self,
+                        .given = given,
                         .core = {.has_scale = config->has_scale,
                                  .scale = config->scale,
                                  .kernel = config->kernel,
@@ -86,7 +99,7 @@ static attn_status require(const void *pointer, const char *name) {
     return pointer ? ATTN_OK : attni_fail(ATTN_ERROR_ARGUMENT, "%s is NULL", name);
 }
 
-static attn_status check_params(const attni_mha *call, const attn_mha_params *params) {
+attn_status attni_mha_check_params(const attni_mha *call, const attn_mha_params *params) {
     ATTNI_TRY(require(params, "params"));
     ATTNI_TRY(require(params->wq, "params.wq"));
     ATTNI_TRY(require(params->wk, "params.wk"));
@@ -99,7 +112,7 @@ static attn_status check_params(const attni_mha *call, const attn_mha_params *pa
 
 attn_status attni_mha_check_forward(const attni_mha *call, const attn_mha_params *params,
                                     const attn_mha_input *input, const real *y) {
-    ATTNI_TRY(check_params(call, params));
+    ATTNI_TRY(attni_mha_check_params(call, params));
     if (call->rows_q == 0)
         return ATTN_OK;
     ATTNI_TRY(require(input->query, "input.query"));
@@ -151,7 +164,7 @@ attn_status attni_mha_check_backward(const attni_mha *call, const attn_mha_param
                                      const attn_mha_input *input, const real *dy,
                                      const attn_mha_params *dparams,
                                      const attn_mha_input_grads *dinput) {
-    ATTNI_TRY(check_params(call, params));
+    ATTNI_TRY(attni_mha_check_params(call, params));
     if (call->rows_q > 0)
         ATTNI_TRY(require(dy, "dy"));
     if (dparams) {
@@ -166,13 +179,22 @@ attn_status attni_mha_check_backward(const attni_mha *call, const attn_mha_param
         return attni_fail(ATTN_ERROR_ARGUMENT,
                           "dinput.%s in self-attention: dinput.query is the whole gradient",
                           dinput->key ? "key" : "value");
+    if (call->given && (dinput->key || dinput->value))
+        return attni_fail(ATTN_ERROR_ARGUMENT,
+                          "dinput.%s, but keys and values were projected beforehand",
+                          dinput->key ? "key" : "value");
+    if (!call->given && (dinput->projected_key || dinput->projected_value))
+        return attni_fail(ATTN_ERROR_ARGUMENT,
+                          "dinput.projected_%s, but the forward projected keys and values itself",
+                          dinput->projected_key ? "key" : "value");
     if (dinput->bias && !input->bias)
         return attni_fail(ATTN_ERROR_ARGUMENT, "dinput.bias, but the forward had no input.bias");
-    const real *const arrays[] = {dinput->query, dinput->key, dinput->value, dinput->bias};
-    for (size_t i = 0; i < 4; i++)
+    const real *const arrays[] = {dinput->query, dinput->key,           dinput->value,
+                                  dinput->bias,  dinput->projected_key, dinput->projected_value};
+    for (size_t i = 0; i < 6; i++)
         for (size_t j = 0; j < i; j++)
             if (arrays[i] && arrays[i] == arrays[j])
                 return attni_fail(ATTN_ERROR_ARGUMENT,
-                                  "dinput: query, key, value and bias must be different arrays");
+                                  "dinput: gradients must be different arrays");
     return ATTN_OK;
 }

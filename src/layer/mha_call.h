@@ -21,6 +21,7 @@ typedef struct attni_mha {
     size_t row_q, row_k;            /* side by side. Reals from row to row of q, and of k and v */
     attni_rope_rows rope_q, rope_k; /* pairing ATTN_ROPE_NONE: nothing is turned */
     bool turn_as_one;               /* q and k side by side, at the same positions */
+    bool given;                     /* keys and values were projected beforehand */
     attn_sdpa_config core;
     bool sinks, learned_slopes; /* parameters that the core reads */
 } attni_mha;
@@ -28,6 +29,9 @@ typedef struct attni_mha {
 /* Sizes and settings; fails where an array of the call could not exist. */
 attn_status attni_mha_resolve(attni_mha *call, const attn_mha_config *config,
                               const attn_mha_input *input);
+
+/* The parameters that a call of this configuration reads. */
+attn_status attni_mha_check_params(const attni_mha *call, const attn_mha_params *params);
 
 /* The arrays that a forward reads and writes. */
 attn_status attni_mha_check_forward(const attni_mha *call, const attn_mha_params *params,

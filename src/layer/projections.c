@@ -52,7 +52,73 @@ static void turn_block(const void *data, real *block, size_t ldc, size_t row, si
     turn_columns(block, ldc, row, rows, column, columns, end_q, d + d_kv, &t->call->rope_k);
 }
 
-void attni_project(const attni_mha *call, const attni_way *ways, size_t count) {
+/* The ways in or back whose array is there, joined where they can be. */
+static size_t ways_of(const attni_mha *call, attni_way ways[MOST_WAYS], const attni_projected *p,
+                      const attn_mha_params *w, const attn_mha_input *in, const attn_mha_params *dw,
+                      const attn_mha_input_grads *dx) {
+    const attn_mha_params no_dw = {0};
+    const attn_mha_input_grads no_dx = {0};
+    const bool self = call->self;
+    size_t count = 0;
+    dw = dw ? dw : &no_dw;
+    dx = dx ? dx : &no_dx;
+    if (p->q)
+        ways[count++] = (attni_way){.x = in->query,
+                                    .y = p->q,
+                                    .rows = call->rows_q,
+                                    .width = call->d_inner,
+                                    .stride = call->row_q,
+                                    .w = w->wq,
+                                    .b = w->bq,
+                                    .dx = dx->query,
+                                    .dw = dw->wq,
+                                    .db = dw->bq};
+    if (p->k)
+        ways[count++] = (attni_way){.x = self ? in->query : in->key,
+                                    .y = p->k,
+                                    .rows = call->rows_k,
+                                    .width = call->d_kv,
+                                    .stride = call->row_k,
+                                    .column = call->d_inner,
+                                    .w = w->wk,
+                                    .b = w->bk,
+                                    .dx = self ? dx->query : dx->key,
+                                    .dw = dw->wk,
+                                    .db = dw->bk};
+    if (p->v)
+        ways[count++] = (attni_way){.x = self ? in->query : in->value,
+                                    .y = p->v,
+                                    .rows = call->rows_k,
+                                    .width = call->d_kv,
+                                    .stride = call->row_k,
+                                    .column = call->d_inner + call->d_kv,
+                                    .w = w->wv,
+                                    .b = w->bv,
+                                    .dx = self ? dx->query : dx->value,
+                                    .dw = dw->wv,
+                                    .db = dw->bv};
+    return count > 0 ? attni_ways_join(ways, count, call->d_model) : 0;
+}
+
+/* Turns the gradients of q and k back, in place; either may be NULL. */
+static void turn_back(const attni_mha *call, const attni_projected *p) {
+    const attn_shape *s = &call->shape;
+    const size_t threads = call->core.max_threads;
+    const bool as_one = call->turn_as_one && p->q;
+    if (call->rope_q.config.pairing == ATTN_ROPE_NONE)
+        return;
+    if (p->q)
+        attni_rope_turn_all(p->q, call->row_q, s->num_heads + (as_one ? s->num_kv_heads : 0),
+                            call->rows_q, &call->rope_q, true, threads);
+    if (p->k && !as_one)
+        attni_rope_turn_all(p->k, call->row_k, s->num_kv_heads, call->rows_k, &call->rope_k, true,
+                            threads);
+}
+
+void attni_project(const attni_mha *call, const attni_projected *p, const attn_mha_params *w,
+                   const attn_mha_input *input) {
+    attni_way ways[MOST_WAYS];
+    const size_t count = ways_of(call, ways, p, w, input, NULL, NULL);
     attni_product products[MOST_WAYS];
     attni_after after[MOST_WAYS];
     turning turned[MOST_WAYS];
@@ -69,11 +135,15 @@ void attni_project(const attni_mha *call, const attni_way *ways, size_t count) {
 }
 
 /* Products to one dx stand side by side, so that they take one pass over it. */
-void attni_project_back(const attni_mha *call, const attni_way *ways, size_t count) {
-    const size_t d_model = call->d_model;
+void attni_project_back(const attni_mha *call, const attni_projected *p, const attn_mha_params *w,
+                        const attn_mha_input *input, const attn_mha_params *dw,
+                        const attn_mha_input_grads *dx) {
+    attni_way ways[MOST_WAYS];
     attni_product products[3 * MOST_WAYS];
+    const size_t d_model = call->d_model, count = ways_of(call, ways, p, w, input, dw, dx);
     const attni_way *end = ways + count;
     size_t n = 0;
+    turn_back(call, p);
     for (const attni_way *way = ways; way < end; way++)
         if (way->dx) {
             products[n] =

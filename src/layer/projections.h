@@ -25,10 +25,20 @@ typedef struct attni_way {
 /* Joins ways, in place and in their order; returns how many are left. */
 size_t attni_ways_join(attni_way *ways, size_t count, size_t d_model);
 
-/* With rope q and k are turned as well, block by block, right after a product has written one. */
-void attni_project(const attni_mha *call, const attni_way *ways, size_t count);
+/* q, k and v, or their gradients. In self-attention they lie side by side (mha_call.h). */
+typedef struct attni_projected {
+    real *q, *k, *v;
+} attni_projected;
 
-/* dw and db are added to, dx is overwritten; ways with the same dx are added up in it. */
-void attni_project_back(const attni_mha *call, const attni_way *ways, size_t count);
+/* From the inputs to those of q, k and v that are not NULL. With rope q and k are turned, block by
+ * block, right after a product has written one. */
+void attni_project(const attni_mha *call, const attni_projected *p, const attn_mha_params *w,
+                   const attn_mha_input *input);
+
+/* From the gradients that are not NULL to what is wanted of dw and dx (either may be NULL): dw is
+ * added to, dx overwritten. With rope the gradients of q and k are turned back in place. */
+void attni_project_back(const attni_mha *call, const attni_projected *p, const attn_mha_params *w,
+                        const attn_mha_input *input, const attn_mha_params *dw,
+                        const attn_mha_input_grads *dx);
 
 #endif
