@@ -84,7 +84,14 @@ typedef struct attn_mha_input {
     const attn_real *bias;       /* added to the scores, as in sdpa.h; or NULL */
     attn_broadcast bias_strides; /* in reals; stride 0 broadcasts */
     uint64_t dropout_seed;       /* another one for every step and every layer */
+    const size_t *offsets_q;     /* (B + 1), of packed sequences, see below; or NULL */
+    const size_t *offsets_k;     /* (B + 1), cross-attention only */
 } attn_mha_input;
+
+/* Packed sequences lie end to end without padding, (total, D), and nobody sees another sequence
+ * (sdpa.h): sequence b is rows offsets[b] .. offsets[b+1] - 1, len_q and len_k are the totals, lse
+ * is (H, len_q). Positions count within each sequence: query 0 of each is at rope_position, or as
+ * far on as its sequence has more keys than queries. */
 
 /* What the forward kept for the backward, in the arena. In self-attention q, k and v are parts of
  * the rows of one array, (B, T, (H + 2·Hkv)·d): each lies as core.input says, query_strides for q.
@@ -129,7 +136,8 @@ ATTN_API attn_mha_params attn_mha_params_view(const attn_mha_config *config, att
 ATTN_API attn_status attn_mha_params_init(const attn_mha_config *config, attn_real *block,
                                           uint64_t seed);
 
-/* The arena bytes of a call like `input`, exactly; array pointers are only compared with NULL. */
+/* The arena bytes of a call like `input`, exactly; but for offsets, array pointers are only
+ * compared with NULL. */
 ATTN_API attn_status attn_mha_memory(const attn_mha_config *config, const attn_mha_input *input,
                                      attn_memory *memory);
 

@@ -44,6 +44,7 @@
 #define attni_mha_check_params          attni64_mha_check_params
 #define attni_mha_check_saved           attni64_mha_check_saved
 #define attni_mha_resolve               attni64_mha_resolve
+#define attni_offsets_check             attni64_offsets_check
 #define attni_operand_clean             attni64_operand_clean
 #define attni_pairs_check               attni64_pairs_check
 #define attni_places_wrap               attni64_places_wrap

@@ -1,6 +1,7 @@
 #include "base/fail.h"
 #include "layer/mha_call.h"
 #include "layer/projections.h"
+#include "ops/sdpa_internal.h"
 
 /* A call of the keys alone; everything that its arrays need is checked. */
 static attn_status resolve(attni_mha *call, const attn_mha_config *config,
@@ -8,16 +9,22 @@ static attn_status resolve(attni_mha *call, const attn_mha_config *config,
                            const real *k, const real *v) {
     if (!input)
         return attni_fail(ATTN_ERROR_ARGUMENT, "input is NULL");
+    size_t longest;
     const attn_mha_input keys = {.batch = input->batch,
                                  .len_q = input->len_k,
                                  .len_k = input->len_k,
                                  .key = input->key,
                                  .value = input->value,
-                                 .rope_key_position = input->rope_key_position};
+                                 .rope_key_position = input->rope_key_position,
+                                 .offsets_q = input->offsets_k,
+                                 .offsets_k = input->offsets_k};
     if (input->projected_key || input->projected_value)
         return attni_fail(ATTN_ERROR_ARGUMENT, "projected_key: these are to be projected now");
     ATTNI_TRY(attni_mha_resolve(call, config, &keys));
     ATTNI_TRY(attni_mha_check_params(call, params));
+    if (input->offsets_k)
+        ATTNI_TRY(attni_offsets_check("attn_mha", "offsets_k", input->offsets_k, input->batch,
+                                      input->len_k, &longest));
     if (call->rows_k == 0)
         return ATTN_OK;
     if (!input->key || !k || !v)

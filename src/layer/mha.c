@@ -58,7 +58,10 @@ static attn_sdpa_input core_input(const attni_mha *call, const attn_mha_params *
                              .sinks = !call->sinks ? NULL
                                       : w          ? w->sinks
                                                    : &nowhere,
-                             .dropout_seed = saved->input.dropout_seed};
+                             .dropout_seed = saved->input.dropout_seed,
+                             .offsets_q = saved->input.offsets_q,
+                             .offsets_k =
+                                 call->self ? saved->input.offsets_q : saved->input.offsets_k};
 }
 
 /*

@@ -5,7 +5,9 @@
 
 /* The bytes of every array of the call can be counted. */
 static bool sizes_fit(const attni_mha *call, const attn_mha_input *input) {
-    const attn_shape *s = &call->shape;
+    attn_shape shape = call->shape, *s = &shape;
+    if (input->offsets_q)
+        s->batch = 1;
     /* In self-attention one array holds q, k and v; H·d and Hkv·d were added up in the parameters.
      */
     size_t bytes, projected = call->d_inner + 2 * call->d_kv;
@@ -26,8 +28,15 @@ static attn_status resolve_rope(attni_mha *call, const attn_mha_config *config,
     const attn_rope_config rope = {config->rope, config->rope_base, 0};
     call->rope_q = (attni_rope_rows){.config = rope, .d_head = s->d_head, .len = s->len_q};
     call->rope_k = (attni_rope_rows){.config = rope, .d_head = s->d_head, .len = s->len_k};
-    call->rope_q.config.position =
-        input->has_rope_position ? input->rope_position : (int64_t)(s->len_k - s->len_q);
+    call->rope_q.sequences = call->rope_k.sequences = s->batch;
+    call->rope_q.offsets = input->offsets_q;
+    call->rope_k.offsets = call->self ? input->offsets_q : input->offsets_k;
+    if (input->has_rope_position)
+        call->rope_q.config.position = input->rope_position;
+    else if (input->offsets_q)
+        call->rope_q.keys = call->self ? NULL : input->offsets_k;
+    else
+        call->rope_q.config.position = (int64_t)(s->len_k - s->len_q);
     call->rope_k.config.position = input->rope_key_position;
     call->turn_as_one = call->self && call->rope_q.config.position == input->rope_key_position;
     if (config->rope == ATTN_ROPE_NONE || s->batch == 0)
@@ -61,6 +70,11 @@ attn_status attni_mha_resolve(attni_mha *call, const attn_mha_config *config,
         return attni_fail(ATTN_ERROR_SHAPE,
                           "len_k %zu without key and value: self-attention has len_k = len_q = %zu",
                           input->len_k, input->len_q);
+    const bool wants_k = input->offsets_q && !self;
+    if (wants_k != (input->offsets_k != NULL))
+        return attni_fail(ATTN_ERROR_ARGUMENT, "offsets_%s: %s-attention takes %s",
+                          input->offsets_k ? "k" : "q", self ? "self" : "cross",
+                          self ? "offsets_q alone" : "both");
     size_t d_head = attn_mha_d_head(config);
     *call = (attni_mha){.shape = {.batch = input->batch,
                                   .num_heads = config->num_heads,
@@ -90,8 +104,9 @@ attn_status attni_mha_resolve(attni_mha *call, const attn_mha_config *config,
                           config->num_heads, d_head);
     call->row_q = self ? call->d_inner + 2 * call->d_kv : call->d_inner;
     call->row_k = self ? call->row_q : call->d_kv;
-    call->rows_q = call->shape.batch * call->shape.len_q;
-    call->rows_k = call->shape.batch * call->shape.len_k;
+    const size_t samples = input->offsets_q ? 1 : input->batch;
+    call->rows_q = samples * call->shape.len_q;
+    call->rows_k = samples * call->shape.len_k;
     return resolve_rope(call, config, input);
 }
 

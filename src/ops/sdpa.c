@@ -26,21 +26,21 @@ static attn_shape key_value_shape(const attn_shape *shape) {
     return shared;
 }
 
-/* Whether offsets rise from 0 to the total; *longest is the length of the longest sequence. */
-static attn_status check_offsets(const char *name, const size_t *offsets, size_t batch,
-                                 size_t total, size_t *longest) {
+attn_status attni_offsets_check(const char *function, const char *name, const size_t *offsets,
+                                size_t batch, size_t total, size_t *longest) {
     *longest = 0;
     if (offsets[0] != 0)
-        return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: %s[0] is %zu, not 0", name, offsets[0]);
+        return attni_fail(ATTN_ERROR_ARGUMENT, "%s: %s[0] is %zu, not 0", function, name,
+                          offsets[0]);
     for (size_t b = 0; b < batch; b++) {
         if (offsets[b + 1] < offsets[b])
-            return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: %s[%zu] is %zu, below %zu before it",
-                              name, b + 1, offsets[b + 1], offsets[b]);
+            return attni_fail(ATTN_ERROR_ARGUMENT, "%s: %s[%zu] is %zu, below %zu before it",
+                              function, name, b + 1, offsets[b + 1], offsets[b]);
         *longest = size_max(*longest, offsets[b + 1] - offsets[b]);
     }
     if (offsets[batch] != total)
-        return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: %s end at %zu, but there are %zu tokens",
-                          name, offsets[batch], total);
+        return attni_fail(ATTN_ERROR_ARGUMENT, "%s: %s end at %zu, but there are %zu tokens",
+                          function, name, offsets[batch], total);
     return ATTN_OK;
 }
 
@@ -61,8 +61,10 @@ static attn_status resolve_sizes(attni_sdpa *call, const attn_sdpa_input *input)
     if (input->mask.padding)
         return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: mask.padding: packed sequences have no "
                                                "padding");
-    ATTNI_TRY(check_offsets("offsets_q", q, shape->batch, call->tokens.len_q, &shape->len_q));
-    ATTNI_TRY(check_offsets("offsets_k", k, shape->batch, call->tokens.len_k, &shape->len_k));
+    ATTNI_TRY(attni_offsets_check("attn_sdpa", "offsets_q", q, shape->batch, call->tokens.len_q,
+                                  &shape->len_q));
+    ATTNI_TRY(attni_offsets_check("attn_sdpa", "offsets_k", k, shape->batch, call->tokens.len_k,
+                                  &shape->len_k));
     call->tokens.batch = size_min(shape->batch, 1);
     call->rows = shape->num_heads * call->tokens.len_q;
     call->pairs = 0;

@@ -22,6 +22,11 @@ typedef struct attni_sdpa {
     double dropout; /* probability; 0 = off, as in every inference */
 } attni_sdpa;
 
+/* Whether offsets (batch + 1) rise from 0 to the total; *longest is the length of the longest
+ * sequence. `function` and `name` begin the messages. */
+attn_status attni_offsets_check(const char *function, const char *name, const size_t *offsets,
+                                size_t batch, size_t total, size_t *longest);
+
 /* The slope of head h: the caller's or the standard one, 0 without ALiBi. */
 static inline real sdpa_slope(const attni_sdpa *call, size_t h) {
     const real *slopes = call->input->alibi_slopes;
