@@ -1,11 +1,65 @@
 /* Chapter 15: sequences laid end to end. The text is in 15_packed.md. */
 #include "core.h"
 
-enum { SEQS = 3, H = 2, DH = 4, TOTAL = 10, LONGEST = 5, MANY = 64 };
-enum { N = H * TOTAL * DH, PADDED = SEQS * H * LONGEST * DH };
+enum { SEQS = 3, H = 2, DH = 4, D = 8, TOTAL = 10, LONGEST = 5, MANY = 64 };
+enum { N = TOTAL * D, PADDED = SEQS * LONGEST * D, PARAMS = 4 * D * D + 4 * D };
 
 /* Sequence b is tokens offsets[b] to offsets[b + 1] - 1. */
 static const size_t offsets[SEQS + 1] = {0, 3, 8, 10};
+
+/* Forward and backward of a layer with rotary positions; dtheta is added to. */
+static void run(attn_real *theta, const attn_mha_input *in, attn_real *y, const attn_real *dy,
+                attn_real *dtheta, attn_real *dx) {
+    const attn_mha_config cfg = {
+        .d_model = D, .num_heads = H, .bias = true, .rope = ATTN_ROPE_HALF};
+    const attn_mha_params w = attn_mha_params_view(&cfg, theta);
+    const attn_mha_params dw = attn_mha_params_view(&cfg, dtheta);
+    attn_memory need;
+    attn_arena arena;
+    attn_mha_saved saved;
+    must(attn_mha_memory(&cfg, in, &need));
+    must(attn_arena_create(&arena, need.training));
+    must(attn_mha_forward(&cfg, &w, in, y, &arena, &saved));
+    must(
+        attn_mha_backward(&cfg, &w, &saved, dy, &dw, &(attn_mha_input_grads){.query = dx}, &arena));
+    attn_arena_destroy(&arena);
+}
+
+/* Rows of (TOTAL,D) to where they stand in the padded (SEQS,LONGEST,D), or back. */
+static void move(attn_real *x, attn_real *padded, bool back) {
+    for (size_t b = 0; b < SEQS; b++) {
+        attn_real *here = x + offsets[b] * D, *there = padded + b * LONGEST * D;
+        memcpy(back ? here : there, back ? there : here,
+               (offsets[b + 1] - offsets[b]) * D * sizeof *x);
+    }
+}
+
+static void packed_is_padded(void) {
+    attn_real theta[PARAMS], dtheta[2][PARAMS] = {{0}}, x[N], dy[N], y[2][N], dx[2][N];
+    attn_real px[PADDED] = {0}, pdy[PADDED] = {0}, py[PADDED], pdx[PADDED];
+    uint8_t padding[SEQS * LONGEST];
+    fill(theta, PARAMS, 0.3, 1);
+    fill(x, N, 1, 2);
+    fill(dy, N, 1, 3);
+    attn_mha_input in = {.batch = SEQS, .len_q = TOTAL, .query = x, .mask = {.causal = true}};
+    in.offsets_q = offsets;
+    run(theta, &in, y[0], dy, dtheta[0], dx[0]);
+
+    move(x, px, false);
+    move(dy, pdy, false); /* 0 where a query is padding: the loss leaves it out */
+    must(attn_padding_from_lengths(padding, (const size_t[]){3, 5, 2}, SEQS, LONGEST));
+    in = (attn_mha_input){.batch = SEQS, .len_q = LONGEST, .query = px};
+    in.mask = (attn_mask){.causal = true, .padding = padding};
+    run(theta, &in, py, pdy, dtheta[1], pdx);
+    move(y[1], py, true);
+    move(dx[1], pdx, true);
+    printf("a layer over sequences of 3, 5 and 2 tokens, causal, rotary positions\n");
+    printf("  packed against padded: y %.0e   dx %.0e   parameters %.0e\n", distance(y[0], y[1], N),
+           distance(dx[0], dx[1], N), distance(dtheta[0], dtheta[1], PARAMS));
+    claim(distance(y[0], y[1], N) < 1e-5 && distance(dx[0], dx[1], N) < 1e-5 &&
+              distance(dtheta[0], dtheta[1], PARAMS) < 1e-5,
+          "the same output, the same gradients");
+}
 
 static core packed(const attn_real *q, const attn_real *k, const attn_real *v) {
     core c = core_of((attn_shape){SEQS, H, TOTAL, TOTAL, DH}, q, k, v);
@@ -14,43 +68,8 @@ static core packed(const attn_real *q, const attn_real *k, const attn_real *v) {
     return c;
 }
 
-/* The rows of x (H,TOTAL,d) to where they stand in the padded (SEQS,H,LONGEST,d), or back. */
-static void move(attn_real *x, attn_real *padded, bool back) {
-    for (size_t b = 0; b < SEQS; b++)
-        for (size_t h = 0; h < H; h++) {
-            attn_real *here = x + (h * TOTAL + offsets[b]) * DH;
-            attn_real *there = padded + (b * H + h) * LONGEST * DH;
-            memcpy(back ? here : there, back ? there : here,
-                   (offsets[b + 1] - offsets[b]) * DH * sizeof *x);
-        }
-}
-
-/* x holds q, k, v and dO, packed. */
-static void packed_is_padded(attn_real x[4][N]) {
-    attn_real y[4][N], z[4][N]; /* o, dq, dk, dv */
-    attn_real padded[4][PADDED] = {{0}}, result[4][PADDED];
-    uint8_t padding[SEQS * LONGEST];
-    const size_t lengths[SEQS] = {3, 5, 2};
-    core c = packed(x[0], x[1], x[2]);
-    attend_and_back(&c, y[0], x[3], (attn_sdpa_grads){y[1], y[2], y[3]});
-
-    for (size_t n = 0; n < 4; n++)
-        move(x[n], padded[n], false); /* dO of the padding is 0: the loss leaves it out */
-    must(attn_padding_from_lengths(padding, lengths, SEQS, LONGEST));
-    c = core_of((attn_shape){SEQS, H, LONGEST, LONGEST, DH}, padded[0], padded[1], padded[2]);
-    c.in.mask = (attn_mask){.causal = true, .padding = padding};
-    attend_and_back(&c, result[0], padded[3], (attn_sdpa_grads){result[1], result[2], result[3]});
-    for (size_t n = 0; n < 4; n++)
-        move(z[n], result[n], true);
-    printf("sequences of 3, 5 and 2 tokens, causal\n");
-    printf("  packed against padded: o %.0e   dq %.0e   dk %.0e   dv %.0e\n",
-           distance(y[0], z[0], N), distance(y[1], z[1], N), distance(y[2], z[2], N),
-           distance(y[3], z[3], N));
-    claim(distance(&y[0][0], &z[0][0], 4 * N) < 1e-6, "the same context, the same gradients");
-}
-
 /* One sequence of 10 in which a mask shows each token its own sequence alone. */
-static void a_mask_would_do(attn_real x[4][N]) {
+static void a_mask_would_do(attn_real x[3][N]) {
     attn_real o[N], o_masked[N];
     uint8_t own[TOTAL * TOTAL] = {0};
     for (size_t b = 0; b < SEQS; b++)
@@ -64,7 +83,7 @@ static void a_mask_would_do(attn_real x[4][N]) {
     claim(distance(o, o_masked, N) < 1e-6, "a mask of blocks gives the same, and asks all pairs");
 }
 
-static void nothing_crosses(attn_real x[4][N]) {
+static void nothing_crosses(attn_real x[3][N]) {
     attn_real o[N], o_spoilt[N], k[N];
     core c = packed(x[0], x[1], x[2]);
     attend(&c, o, NULL);
@@ -116,9 +135,9 @@ static void what_padding_costs(void) {
 }
 
 int main(void) {
-    attn_real x[4][N];
-    fill(&x[0][0], 4 * N, 1, 1);
-    packed_is_padded(x);
+    attn_real x[3][N];
+    fill(&x[0][0], 3 * N, 1, 1);
+    packed_is_padded();
     a_mask_would_do(x);
     nothing_crosses(x);
     what_padding_costs();
