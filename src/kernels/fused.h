@@ -74,6 +74,13 @@ static inline double attni_fused_outside(const attni_fused_head *head, size_t i)
     return head->len_k == 0 ? 0 : place < 0 ? -place : place > last ? place - last : 0;
 }
 
+/* The sink as row i meets it: among scores that are higher than they should be by as much. */
+static inline real attni_fused_sink(const attni_fused_head *head, size_t i) {
+    if (head->slope == 0)
+        return head->sink;
+    return (real)((double)head->sink + (double)head->slope * attni_fused_outside(head, i));
+}
+
 /* What the backward of a head reads and writes besides; a gradient not wanted has at == NULL. */
 typedef struct attni_fused_grads {
     attni_rows dcontext;

@@ -138,6 +138,8 @@ static attni_fused_head head_of(const job *j, size_t b, size_t h) {
         .bias_query = in->bias_strides.query,
         .bias_key = in->bias_strides.key,
         .slope = sdpa_slope(call, h),
+        .has_sink = in->sinks != NULL,
+        .sink = in->sinks ? in->sinks[h] : 0,
         .dropout = dropout_of(call, b, h),
         .context = rows_out(j->output->context, &j->output->context_strides, b, h),
         .row_max = j->row_max ? j->row_max + first : NULL,
@@ -325,6 +327,38 @@ static void sum_dslopes(const job *j) {
     }
 }
 
+/* D = dO · O of one row; 0 where O is: dO of a row that sees no key is not read. */
+static double row_delta(const real *context, const real *dcontext, size_t d) {
+    double sum = 0;
+    for (size_t c = 0; c < d; c++)
+        if (context[c] != 0)
+            sum += (double)context[c] * (double)dcontext[c];
+    return sum;
+}
+
+/* dsink_h = -sum over b, i of p D, where p = exp(sink - m) / l is the sink's weight. */
+static real sink_gradient(const job *j, size_t h) {
+    const attn_shape *shape = &j->call->shape;
+    double sum = 0;
+    for (size_t b = 0; b < shape->batch; b++) {
+        const attni_fused_head head = head_of(j, b, h);
+        const attni_rows dcontext = rows_of(j->dcontext, &j->dcontext_strides, b, h);
+        for (size_t i = 0; i < shape->len_q && head.sink != -(real)INFINITY; i++) {
+            const double above = (double)attni_fused_sink(&head, i) - (double)head.row_max[i];
+            sum -= exp(above) / (double)head.row_sum[i] *
+                   row_delta(head.context.at + i * head.context.stride,
+                             dcontext.at + i * dcontext.stride, shape->d_head);
+        }
+    }
+    return (real)sum;
+}
+
+static void sink_gradients(const job *j) {
+#pragma omp parallel for num_threads((int)j->slots) schedule(static)
+    for (size_t h = 0; h < j->call->shape.num_heads; h++)
+        j->grads->sinks[h] = sink_gradient(j, h);
+}
+
 static attn_status carve_statistics(job *j, attn_arena *arena, size_t rows) {
     void *row_max, *row_sum;
     ATTNI_TRY(attn_arena_alloc(arena, &row_max, rows, sizeof(real)));
@@ -460,6 +494,8 @@ attn_status attni_fused_backward(const attni_sdpa *call, const attn_sdpa_saved *
                 run_tasks(&j);
         if (j.dslopes)
             sum_dslopes(&j);
+        if (grads->sinks)
+            sink_gradients(&j);
     }
     return attn_arena_rewind(arena, mark);
 }

@@ -122,7 +122,6 @@ static const char *fused_lacks(const attni_sdpa *call) {
         bool asked;
         const char *what;
     } features[] = {
-        {call->input->sinks, "sinks"},
         {call->input->offsets_q, "packed sequences"},
     };
     for (size_t n = 0; n < sizeof features / sizeof *features; n++)
