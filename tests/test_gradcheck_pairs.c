@@ -105,7 +105,7 @@ START_TEST(every_two_variants_meet) {
     const pairs_problem *p = check_factors();
     const size_t count = pairs_cover(rows, MAX_ROWS, p);
     ck_assert_uint_gt(count, 0);
-    ck_assert_msg(count <= 400, "%zu rows", count);
+    ck_assert_msg(count <= 450, "%zu rows", count);
     ck_assert_uint_gt(check_rows(rows, count, p), 2000);
     for (size_t f = 0; f < p->num_factors; f++)
         for (size_t a = 0; a < p->num_levels[f]; a++)

@@ -37,7 +37,8 @@ typedef struct check_case {
     attn_mask mask; /* without its arrays */
     check_padding padding;
     const char *attend, *bias;
-    bool bias_blocks; /* a fifth of the bias is -inf */
+    bool bias_blocks;                        /* a fifth of the bias is -inf */
+    bool attend_by_columns, bias_by_columns; /* key by key, not query by query */
     check_biases biases;
     bool separate; /* the parameters stand in arrays of their own, not in one block */
     uint64_t array_seed;

@@ -21,9 +21,10 @@ static uint8_t *make_padding(const check_case *c) {
 }
 
 /* The elements of an array whose dimensions of "bhqk" in `kept` are whole, and its strides. One
- * without a batch or head dimension is given as (Lq,Lk), as a caller would. */
+ * without a batch or head dimension is given as (Lq,Lk), as a caller would. By columns, all queries
+ * of a key lie side by side. */
 static attn_status broadcast(size_t *count, attn_broadcast *strides, const char *kept,
-                             const check_case *c) {
+                             bool by_columns, const check_case *c) {
     const size_t full[4] = {c->batch, c->config.num_heads, c->len_q, c->len_k};
     size_t dims[4];
     *count = 1;
@@ -32,8 +33,14 @@ static attn_status broadcast(size_t *count, attn_broadcast *strides, const char 
         *count *= dims[i];
     }
     const bool flat = !strpbrk(kept, "bh");
-    return attn_broadcast_strides(strides, flat ? dims + 2 : dims, flat ? 2 : 4, c->batch,
-                                  c->config.num_heads, c->len_q, c->len_k);
+    const attn_status status =
+        attn_broadcast_strides(strides, flat ? dims + 2 : dims, flat ? 2 : 4, c->batch,
+                               c->config.num_heads, c->len_q, c->len_k);
+    if (by_columns && dims[2] > 1 && dims[3] > 1) {
+        strides->query = 1;
+        strides->key = dims[2];
+    }
+    return status;
 }
 
 /* About `most - 1` of `most` are true, the first one certainly: pair (0,0) is never blocked. */
@@ -51,9 +58,9 @@ attn_status check_arrays_make(check_arrays *a, const check_case *c) {
     attn_status status = ATTN_OK;
     *a = (check_arrays){0};
     if (c->attend)
-        status = broadcast(&attend_count, &a->attend_strides, c->attend, c);
+        status = broadcast(&attend_count, &a->attend_strides, c->attend, c->attend_by_columns, c);
     if (c->bias && status == ATTN_OK)
-        status = broadcast(&a->bias_count, &a->bias_strides, c->bias, c);
+        status = broadcast(&a->bias_count, &a->bias_strides, c->bias, c->bias_by_columns, c);
     if (status != ATTN_OK)
         return status;
     a->padding = make_padding(c);

@@ -90,7 +90,8 @@ static void set_softcap(check_case *c, size_t level) {
     c->config.softcap = level == 0 ? 0 : 1.5;
 }
 
-/* Every shape that broadcasts to (B,H,Lq,Lk), the whole one also with -inf in it. */
+/* Every shape that broadcasts to (B,H,Lq,Lk); a mask and a bias may also lie key by key, so that
+ * the queries are side by side, and a bias hold -inf. */
 static const char *const shapes[] = {"none",
                                      "(1,1)",
                                      "(1,Lk)",
@@ -108,26 +109,32 @@ static const char *const shapes[] = {"none",
                                      "(B,H,1,Lk)",
                                      "(B,H,Lq,1)",
                                      "(B,H,Lq,Lk)",
+                                     "(B,H,Lq,Lk) by columns",
+                                     "(Lq,Lk) by columns",
                                      "(Lq,Lk) with -inf",
                                      "(B,H,Lq,Lk) with -inf"};
-enum { NUM_SHAPES = 17, SQUARE_BLOCKS = NUM_SHAPES, WHOLE_BLOCKS };
+enum { WHOLE_BY_COLUMNS = 17, MASK_SHAPES, SQUARE_BY_COLUMNS = MASK_SHAPES, FIRST_WITH_BLOCKS };
 
 static const char *kept_dimensions(size_t shape) {
-    static const char *const kept[NUM_SHAPES] = {NULL,  "",   "k",   "q",   "qk",  "h",
-                                                 "hk",  "hq", "hqk", "b",   "bk",  "bq",
-                                                 "bqk", "bh", "bhk", "bhq", "bhqk"};
+    static const char *const kept[COUNT(shapes)] = {
+        NULL, "",    "k",  "q",   "qk",  "h",    "hk",   "hq", "hqk", "b",   "bk",
+        "bq", "bqk", "bh", "bhk", "bhq", "bhqk", "bhqk", "qk", "qk",  "bhqk"};
     return kept[shape];
 }
 
+static bool lies_by_columns(size_t shape) {
+    return shape == WHOLE_BY_COLUMNS || shape == SQUARE_BY_COLUMNS;
+}
+
 static void set_bias(check_case *c, size_t level) {
-    c->bias_blocks = level >= NUM_SHAPES;
-    c->bias = level == SQUARE_BLOCKS  ? "qk"
-              : level == WHOLE_BLOCKS ? "bhqk"
-                                      : kept_dimensions(level);
+    c->bias = kept_dimensions(level);
+    c->bias_by_columns = lies_by_columns(level);
+    c->bias_blocks = level >= FIRST_WITH_BLOCKS;
 }
 
 static void set_attend(check_case *c, size_t level) {
     c->attend = kept_dimensions(level);
+    c->attend_by_columns = lies_by_columns(level);
 }
 
 static const char *const alibis[] = {"off", "standard", "learned"};
@@ -195,7 +202,7 @@ static const struct factor {
     {"sinks", switches, COUNT(switches), set_sinks},
     {"dropout", switches, COUNT(switches), set_dropout},
     {"padding", paddings, COUNT(paddings), set_padding},
-    {"attend", shapes, NUM_SHAPES, set_attend},
+    {"attend", shapes, MASK_SHAPES, set_attend},
     {"causal", switches, COUNT(switches), set_causal},
     {"alignment", alignments, COUNT(alignments), set_alignment},
     {"window", windows, COUNT(windows), set_window},

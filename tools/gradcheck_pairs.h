@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PAIRS_MAX_FACTORS = 24, PAIRS_MAX_LEVELS = 20 };
+enum { PAIRS_MAX_FACTORS = 24, PAIRS_MAX_LEVELS = 24 };
 
 typedef struct pairs_row {
     uint8_t level[PAIRS_MAX_FACTORS];
