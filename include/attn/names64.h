@@ -42,6 +42,7 @@
 #define attn_mha_num_params         attn64_mha_num_params
 #define attn_mha_params_init        attn64_mha_params_init
 #define attn_mha_params_view        attn64_mha_params_view
+#define attn_mha_weights            attn64_mha_weights
 #define attn_model_backward         attn64_model_backward
 #define attn_model_config_check     attn64_model_config_check
 #define attn_model_forward          attn64_model_forward
@@ -62,6 +63,7 @@
 #define attn_sdpa_backward          attn64_sdpa_backward
 #define attn_sdpa_forward           attn64_sdpa_forward
 #define attn_sdpa_memory            attn64_sdpa_memory
+#define attn_sdpa_weights           attn64_sdpa_weights
 #define attn_sgd_step               attn64_sgd_step
 #define attn_softmax_backward       attn64_softmax_backward
 #define attn_softmax_forward        attn64_softmax_forward

@@ -20,6 +20,7 @@
 
 #include <attn/arena.h>
 #include <attn/scores.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -133,6 +134,16 @@ ATTN_API attn_status attn_sdpa_backward(const attn_sdpa_config *config,
                                         const attn_sdpa_saved *saved, const attn_real *dcontext,
                                         const attn_strides *dcontext_strides,
                                         const attn_sdpa_grads *grads, attn_arena *arena);
+
+/* The number that stands for all heads. */
+#define ATTN_ALL_HEADS SIZE_MAX
+
+/* P of a forward that saved, before dropout: (Lq,Lk) of head b·H + h, or (B,H,Lq,Lk) of
+ * ATTN_ALL_HEADS. The fused path, which never holds P, computes it again from m and l, so that
+ * looking at weights forces nobody onto the reference path. config as for the backward. Of packed
+ * sequences one head at a time, with the lengths of its sequence. Scratch is given back. */
+ATTN_API attn_status attn_sdpa_weights(const attn_sdpa_config *config, const attn_sdpa_saved *saved,
+                                       size_t head, attn_real *weights, attn_arena *arena);
 
 #ifdef __cplusplus
 }

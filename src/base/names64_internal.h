@@ -25,6 +25,7 @@
 #define attni_few_rows_suit             attni64_few_rows_suit
 #define attni_fused_backward            attni64_fused_backward
 #define attni_fused_forward             attni64_fused_forward
+#define attni_fused_weights             attni64_fused_weights
 #define attni_gemm                      attni64_gemm
 #define attni_gemm_parallel             attni64_gemm_parallel
 #define attni_gemm_parallel_after       attni64_gemm_parallel_after
@@ -59,6 +60,7 @@
 #define attni_score_terms_row_forward   attni64_score_terms_row_forward
 #define attni_scores_band_backward      attni64_scores_band_backward
 #define attni_scores_band_forward       attni64_scores_band_forward
+#define attni_sdpa_resume               attni64_sdpa_resume
 #define attni_shape_check               attni64_shape_check
 #define attni_softcap                   attni64_softcap
 #define attni_softcap_check             attni64_softcap_check

@@ -13,6 +13,9 @@ size_t KERNEL(fused_forward_scratch)(size_t d_head);
 void KERNEL(fused_backward)(const attni_fused_head *head, const attni_fused_grads *grads,
                             attni_range queries, attni_range keys, real *scratch);
 size_t KERNEL(fused_backward_scratch)(size_t d_head);
+void KERNEL(fused_weights)(const attni_fused_head *head, attni_range queries, real *weights,
+                           real *scratch);
+size_t KERNEL(fused_weights_scratch)(size_t d_head);
 size_t KERNEL(fused_queries_per_pass)(size_t d_head);
 void KERNEL(gemm)(const attni_product *product);
 void KERNEL(rope)(const attni_turn *turn, attni_angles *angles);

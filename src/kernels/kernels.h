@@ -64,6 +64,11 @@ typedef struct attni_kernels {
     void (*fused_backward)(const attni_fused_head *head, const attni_fused_grads *grads,
                            attni_range queries, attni_range keys, real *scratch);
     size_t (*fused_backward_scratch)(size_t d_head);
+
+    /* Rows of P (Lq,Lk), before dropout, from the m and l of a forward. */
+    void (*fused_weights)(const attni_fused_head *head, attni_range queries, real *weights,
+                          real *scratch);
+    size_t (*fused_weights_scratch)(size_t d_head);
     size_t (*fused_queries_per_pass)(size_t d_head); /* that share one pass over the keys */
     size_t fused_query_tile, fused_key_tile;
 } attni_kernels;

@@ -56,6 +56,8 @@ typedef struct job {
     attn_strides dcontext_strides;
     real *row_max, *row_sum; /* (B,H,Lq), or NULL */
     double *dslopes;         /* (B,H,parts), or NULL */
+    real *weights;           /* if they are what is wanted: of the heads from first_head on */
+    size_t first_head;
 
     size_t parts;          /* forward: ranges of queries of a head; backward: n */
     size_t part_q, part_k; /* tokens in each but the last */
@@ -238,10 +240,20 @@ static void backward_task(const job *j, size_t task, real *scratch) {
             backward_block(j, b, h, part_k, scratch);
 }
 
+static void weights_task(const job *j, size_t task, real *scratch) {
+    const attn_shape *shape = &j->call->shape;
+    const size_t bh = j->first_head + task / j->parts;
+    const attni_fused_head head = head_of(j, bh / shape->num_heads, bh % shape->num_heads);
+    j->kernels->fused_weights(&head, part_of(task % j->parts, j->parts, 0, j->part_q, head.len_q),
+                              j->weights + task / j->parts * shape->len_q * shape->len_k, scratch);
+}
+
 static void run_task(const job *j, size_t task, size_t slot) {
     real *scratch = j->scratch + slot * j->scratch_size;
     if (j->grads)
         backward_task(j, task, scratch);
+    else if (j->weights)
+        weights_task(j, task, scratch);
     else
         forward_task(j, task, scratch);
 }
@@ -402,6 +414,28 @@ attn_status attni_fused_forward(const attni_sdpa *call, const attn_sdpa_output *
         }
     }
     return attn_arena_rewind(arena, kept);
+}
+
+attn_status attni_fused_weights(const attni_sdpa *call, const attn_sdpa_saved *saved, size_t head,
+                                real *weights, attn_arena *arena) {
+    const attn_shape *shape = &call->shape;
+    const bool all = head == ATTN_ALL_HEADS;
+    job j = {.call = call,
+             .kernels = attni_kernels_get(),
+             .output = &saved->output,
+             .row_max = saved->row_max,
+             .row_sum = saved->row_sum,
+             .weights = weights,
+             .first_head = all ? 0 : head};
+    j.part_q = j.kernels->fused_queries_per_pass(shape->d_head);
+    j.parts = size_div_up(shape->len_q, j.part_q);
+    j.tasks = (all ? shape->batch * shape->num_heads : 1) * j.parts;
+    j.scratch_size = j.kernels->fused_weights_scratch(shape->d_head);
+    const size_t mark = attn_arena_mark(arena);
+    ATTNI_TRY(carve_scratch(&j, j.tasks, arena));
+    if (!arena->measuring)
+        run_tasks(&j);
+    return attn_arena_rewind(arena, mark);
 }
 
 /* The tokens of `len` that can see one of `others` tokens, which stand from i + low to i + high. */

@@ -226,8 +226,8 @@ static attn_status check_term_grads(const attni_sdpa *call, const attn_sdpa_grad
 }
 
 /* Whether `saved` holds what its path needs. */
-static attn_status check_saved(const attn_sdpa_config *config, const attn_sdpa_saved *saved,
-                               bool measuring) {
+static attn_status check_saved(const char *function, const attn_sdpa_config *config,
+                               const attn_sdpa_saved *saved, bool measuring) {
     const attn_shape *s = &saved->input.shape;
     bool has_rows = s->batch > 0 && s->num_heads > 0 && s->len_q > 0;
     bool complete = measuring || !has_rows;
@@ -239,16 +239,16 @@ static attn_status check_saved(const attn_sdpa_config *config, const attn_sdpa_s
     else
         complete = false;
     if (!complete)
-        return attni_fail(ATTN_ERROR_ARGUMENT,
-                          "attn_sdpa_backward: saved was not filled by attn_sdpa_forward");
+        return attni_fail(ATTN_ERROR_ARGUMENT, "%s: saved was not filled by attn_sdpa_forward",
+                          function);
     if (config->kernel != ATTN_KERNEL_AUTO && config->kernel != saved->kernel)
-        return attni_fail(ATTN_ERROR_ARGUMENT,
-                          "attn_sdpa_backward: saved comes from kernel %d, config asks for %d",
-                          (int)saved->kernel, (int)config->kernel);
+        return attni_fail(ATTN_ERROR_ARGUMENT, "%s: saved comes from kernel %d, config asks for %d",
+                          function, (int)saved->kernel, (int)config->kernel);
     return ATTN_OK;
 }
 
-static attn_status check_same_terms(const attni_sdpa *call, const attn_sdpa_saved *saved) {
+static attn_status check_same_terms(const char *function, const attni_sdpa *call,
+                                    const attn_sdpa_saved *saved) {
     const struct {
         const char *name;
         double now, then;
@@ -258,9 +258,21 @@ static attn_status check_same_terms(const attni_sdpa *call, const attn_sdpa_save
                  {"dropout", call->dropout, saved->dropout}};
     for (size_t n = 0; n < sizeof terms / sizeof *terms; n++)
         if (terms[n].now != terms[n].then)
-            return attni_fail(ATTN_ERROR_ARGUMENT,
-                              "attn_sdpa_backward: %s is %g, but saved comes from %g",
-                              terms[n].name, terms[n].now, terms[n].then);
+            return attni_fail(ATTN_ERROR_ARGUMENT, "%s: %s is %g, but saved comes from %g",
+                              function, terms[n].name, terms[n].now, terms[n].then);
+    return ATTN_OK;
+}
+
+attn_status attni_sdpa_resume(attni_sdpa *call, const char *function,
+                              const attn_sdpa_config *config, const attn_sdpa_saved *saved,
+                              bool measuring) {
+    ATTNI_TRY(check_saved(function, config, saved, measuring));
+    ATTNI_TRY(resolve(call, config, &saved->input, true, measuring));
+    ATTNI_TRY(check_same_terms(function, call, saved));
+    if (saved->kernel == ATTN_KERNEL_FUSED && fused_lacks(call))
+        return attni_fail(ATTN_ERROR_ARGUMENT,
+                          "%s: saved comes from the fused kernel, which has no %s", function,
+                          fused_lacks(call));
     return ATTN_OK;
 }
 
@@ -275,13 +287,7 @@ attn_status attn_sdpa_backward(const attn_sdpa_config *config, const attn_sdpa_s
                                                                      : "arena");
     attni_sdpa call;
     const attn_shape *shape = &call.tokens;
-    ATTNI_TRY(check_saved(config, saved, arena->measuring));
-    ATTNI_TRY(resolve(&call, config, &saved->input, true, arena->measuring));
-    ATTNI_TRY(check_same_terms(&call, saved));
-    if (saved->kernel == ATTN_KERNEL_FUSED && fused_lacks(&call))
-        return attni_fail(ATTN_ERROR_ARGUMENT,
-                          "attn_sdpa_backward: saved comes from the fused kernel, which has no %s",
-                          fused_lacks(&call));
+    ATTNI_TRY(attni_sdpa_resume(&call, "attn_sdpa_backward", config, saved, arena->measuring));
     ATTNI_TRY(check_term_grads(&call, grads));
     if (!arena->measuring)
         ATTNI_TRY(check_distinct(grads, shape));

@@ -50,4 +50,14 @@ attn_status attni_fused_backward(const attni_sdpa *call, const attn_sdpa_saved *
                                  const real *dcontext, const attn_strides *dcontext_strides,
                                  const attn_sdpa_grads *grads, attn_arena *arena);
 
+/* P (Lq,Lk) of one head, or (B,H,Lq,Lk) of all of them, of a fused forward; see attn_sdpa_weights.
+ */
+attn_status attni_fused_weights(const attni_sdpa *call, const attn_sdpa_saved *saved, size_t head,
+                                real *weights, attn_arena *arena);
+
+/* The call that filled `saved`, for `function`, which goes on from there. */
+attn_status attni_sdpa_resume(attni_sdpa *call, const char *function,
+                              const attn_sdpa_config *config, const attn_sdpa_saved *saved,
+                              bool measuring);
+
 #endif
