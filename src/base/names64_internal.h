@@ -21,8 +21,6 @@
 #define attni_decode_write              attni64_decode_write
 #define attni_dropout_check             attni64_dropout_check
 #define attni_dropout_row               attni64_dropout_row
-#define attni_few_rows_parallel         attni64_few_rows_parallel
-#define attni_few_rows_suit             attni64_few_rows_suit
 #define attni_fused_backward            attni64_fused_backward
 #define attni_fused_forward             attni64_fused_forward
 #define attni_fused_weights             attni64_fused_weights

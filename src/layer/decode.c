@@ -86,13 +86,6 @@ static void pack(const step *s, real *to, const real *from, bool back) {
     }
 }
 
-static void multiply(const step *s, const attni_product *products, size_t count) {
-    if (attni_few_rows_suit(s->rows))
-        attni_few_rows_parallel(products, count, s->call.core.max_threads);
-    else
-        attni_gemm_parallel(products, count, s->call.core.max_threads);
-}
-
 /* q, k and v side by side:  (rows,D) (D,(H + 2 Hkv)·d) -> (rows,(H + 2 Hkv)·d) */
 static void project(const step *s) {
     const attni_mha *call = &s->call;
@@ -110,7 +103,7 @@ static void project(const step *s) {
     };
     for (size_t i = 0; i < 3; i++)
         products[i].ldc = s->width;
-    multiply(s, products, 3);
+    attni_gemm_parallel(products, 3, call->core.max_threads);
 }
 
 /* Queries and keys lie side by side and have the same positions: they are turned as the heads of
@@ -139,7 +132,7 @@ static void output(const step *s) {
     const attni_product product =
         linear_product_y(s->packed ? s->packed : s->y, s->context, s->w->wo, s->w->bo, s->rows,
                          call->d_inner, call->d_model);
-    multiply(s, &product, 1);
+    attni_gemm_parallel(&product, 1, call->core.max_threads);
     if (s->packed)
         pack(s, s->y, s->packed, true);
 }

@@ -31,10 +31,4 @@ void attni_decode_write(const attni_decode *call);
  * counts what a full cache takes, which is the most. */
 attn_status attni_decode_attend(const attni_decode *call, attn_arena *arena);
 
-/* C = A Bᵀ + bias, each with few rows (attni_few_rows_suit); as attni_gemm_parallel otherwise. */
-void attni_few_rows_parallel(const attni_product *products, size_t count, size_t max_threads);
-
-/* Whether so few rows are better off that way. */
-bool attni_few_rows_suit(size_t rows);
-
 #endif

@@ -69,10 +69,22 @@ void attni_gemm(const attni_product *product) {
     attni_kernels_get()->gemm(product);
 }
 
+/* y = x Wᵀ of a few rows takes as long as reading W does: packing W first, as products of many rows
+ * do, would take as long again. */
+static bool has_few_rows(const attni_product *p) {
+    const size_t few = 16;
+    return p->m <= few && !p->trans_a && p->trans_b && p->alpha == 1 && p->beta == 0;
+}
+
 /* How a product is cut into tiles of C. */
 typedef struct grid {
     size_t tile_rows, tile_columns, rows, columns; /* of a tile; of the grid */
 } grid;
+
+/* Multiply-adds; a row alone takes as long as two, for the memory. */
+static double work_of(const attni_product *p) {
+    return (double)size_max(p->m, 2) * (double)p->n * (double)p->k;
+}
 
 /* Strips of 64 columns suit the kernels; the least multiple of them that is whole units. */
 static size_t strip_of(size_t unit) {
@@ -95,7 +107,9 @@ static grid grid_of(const attni_product *p, size_t unit) {
     grid g = {0};
     if (p->m == 0 || p->n == 0)
         return g;
-    const double work = (double)p->m * (double)p->n * (double)p->k;
+    if (has_few_rows(p))
+        return (grid){p->m, strip, 1, size_div_up(p->n, strip)};
+    const double work = work_of(p);
     const double tiles = work > most_tiles * tile_work ? most_tiles : work / tile_work;
     g.columns = tiles < 2 ? 1 : size_div_up(p->n, wide);
     g.tile_columns = size_div_up(size_div_up(p->n, g.columns), strip) * strip;
@@ -125,7 +139,10 @@ static void run_tile(const attni_product *product, const attni_after *after, con
         p.m = size_min(end - row, step);
         p.a = product->a + (p.trans_a ? row : row * p.lda);
         p.c = product->c + row * p.ldc + column;
-        attni_gemm(&p);
+        if (has_few_rows(product))
+            attni_kernels_get()->few_rows(&p);
+        else
+            attni_gemm(&p);
         if (after)
             after->run(after->data, p.c, p.ldc, row, p.m, column, p.n);
     }
@@ -169,7 +186,7 @@ static group group_of(const attni_product *products, const attni_after *after, s
         if (!follows(products, i))
             g.grids[i] = grid_of(&products[i], unit);
         g.tiles += tiles_of(&g, i);
-        g.work += (double)products[i].m * (double)products[i].n * (double)products[i].k;
+        g.work += work_of(&products[i]);
     }
     return g;
 }
