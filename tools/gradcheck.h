@@ -39,6 +39,8 @@ typedef struct check_case {
     const char *attend, *bias;
     bool bias_blocks;                        /* a fifth of the bias is -inf */
     bool attend_by_columns, bias_by_columns; /* key by key, not query by query */
+    bool packed;                             /* sequences end to end: the last of two is shorter */
+    bool projected; /* keys and values are projected beforehand; with `cross` */
     check_biases biases;
     bool separate; /* the parameters stand in arrays of their own, not in one block */
     uint64_t array_seed;

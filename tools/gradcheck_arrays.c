@@ -53,6 +53,26 @@ static uint8_t *draw_bytes(size_t count, uint32_t most, uint64_t seed) {
     return bytes;
 }
 
+/* Every sequence but the last of several has `len` tokens. */
+static size_t *make_offsets(size_t batch, size_t len) {
+    size_t *offsets = tool_alloc(batch + 1, sizeof *offsets);
+    const size_t last = batch > 1 ? len - len / 3 : len;
+    for (size_t b = 0; b < batch; b++)
+        offsets[b + 1] = offsets[b] + (b + 1 < batch ? len : last);
+    return offsets;
+}
+
+static void count_tokens(check_arrays *a, const check_case *c) {
+    a->tokens_q = c->batch * c->len_q;
+    a->tokens_k = c->batch * c->len_k;
+    if (!c->packed)
+        return;
+    a->offsets_q = make_offsets(c->batch, c->len_q);
+    a->offsets_k = make_offsets(c->batch, c->len_k);
+    a->tokens_q = a->offsets_q[c->batch];
+    a->tokens_k = a->offsets_k[c->batch];
+}
+
 attn_status check_arrays_make(check_arrays *a, const check_case *c) {
     size_t attend_count = 0;
     attn_status status = ATTN_OK;
@@ -63,6 +83,7 @@ attn_status check_arrays_make(check_arrays *a, const check_case *c) {
         status = broadcast(&a->bias_count, &a->bias_strides, c->bias, c->bias_by_columns, c);
     if (status != ATTN_OK)
         return status;
+    count_tokens(a, c);
     a->padding = make_padding(c);
     if (c->attend)
         a->attend = draw_bytes(attend_count, 5, c->array_seed);
@@ -81,6 +102,8 @@ void check_arrays_free(check_arrays *a) {
     free(a->attend);
     free(a->bias);
     free(a->blocks);
+    free(a->offsets_q);
+    free(a->offsets_k);
     *a = (check_arrays){0};
 }
 

@@ -1,5 +1,5 @@
 /*
- * gradcheck_arrays.h - the masks and the bias of a configuration.
+ * gradcheck_arrays.h - the masks, the bias and the sequences of a configuration.
  */
 #ifndef GRADCHECK_ARRAYS_H
 #define GRADCHECK_ARRAYS_H
@@ -13,6 +13,8 @@ typedef struct check_arrays {
     uint8_t *blocks; /* where */
     attn_broadcast bias_strides;
     size_t bias_count;
+    size_t *offsets_q, *offsets_k; /* of packed sequences, or NULL */
+    size_t tokens_q, tokens_k;     /* of all samples together */
 } check_arrays;
 
 /* All of them zeroed on failure. */

@@ -19,6 +19,7 @@ typedef struct check_shape {
     const char *bias;
     bool alibi, alibi_learned, sinks;
     double dropout;
+    bool projected;
 } check_shape;
 
 static const check_shape shapes[] = {
@@ -191,6 +192,16 @@ static const check_shape shapes[] = {
      .alibi = true,
      .sinks = true,
      .dropout = 0.4},
+    {.name = "cross, keys projected before",
+     .batch = 2,
+     .len_q = 3,
+     .len_k = 4,
+     .d_model = 4,
+     .num_heads = 2,
+     .num_kv_heads = 1,
+     .cross = true,
+     .rope = ATTN_ROPE_HALF,
+     .projected = true},
 };
 enum { NUM_SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -272,6 +283,7 @@ static check_case case_of(const check_shape *s, const check_mask *m, attn_kernel
                     .padding = m->padding,
                     .attend = m->attend,
                     .bias = s->bias,
+                    .projected = s->projected,
                     .biases = s->biases,
                     .array_seed = 100 * (uint64_t)(m - masks) + (uint64_t)(s - shapes)};
     snprintf(c.name, sizeof c.name, "%s, mask %s, %s", s->name, m->name,

@@ -22,6 +22,21 @@ static void set_lengths(check_case *c, size_t level) {
     c->len_k = sizes[level].len_k;
 }
 
+/* After the lengths. */
+static const char *const sources[] = {"projected here", "projected before"};
+enum { PROJECTED_BEFORE = 1 };
+
+static void set_source(check_case *c, size_t level) {
+    c->projected = level == PROJECTED_BEFORE;
+}
+
+static const char *const packings[] = {"off", "on"};
+enum { PACKED = 1 };
+
+static void set_packing(check_case *c, size_t level) {
+    c->packed = level == PACKED;
+}
+
 static const char *const batches[] = {"2", "1"};
 enum { ONE_SAMPLE = 1 };
 
@@ -180,7 +195,7 @@ static void set_window(check_case *c, size_t level) {
 }
 
 /* Places in the table below. */
-enum { LENGTHS, BATCH, WIDTH = 3, ROPE = 7, PADDING = 13 };
+enum { LENGTHS, BATCH, SOURCE, PACKING, WIDTH = 5, ROPE = 9, PADDING = 15 };
 
 static const struct factor {
     const char *name;
@@ -190,6 +205,8 @@ static const struct factor {
 } factors[] = {
     {"lengths", lengths, COUNT(lengths), set_lengths},
     {"samples", batches, COUNT(batches), set_batch},
+    {"keys", sources, COUNT(sources), set_source},
+    {"packed", packings, COUNT(packings), set_packing},
     {"heads", heads, COUNT(heads), set_heads},
     {"width", widths, COUNT(widths), set_width},
     {"biases", biases, COUNT(biases), set_biases},
@@ -212,8 +229,12 @@ enum { NUM_FACTORS = COUNT(factors) };
 /* f < g. What cannot be, or would leave no row with a key. What makes all gradients of the scores
  * zero, as a scale of 0 or a single token, is no level: it would hide what else its row has. */
 static bool goes_together(size_t f, size_t a, size_t g, size_t b) {
+    if (f == LENGTHS && g == SOURCE)
+        return a > ALL_TILES || b != PROJECTED_BEFORE;
     if (f == BATCH && a == ONE_SAMPLE && g == PADDING)
         return b != WHOLE_SAMPLE;
+    if (f == PACKING && a == PACKED && g == PADDING)
+        return b == NO_PADDING;
     return !(f == WIDTH && a == ODD_WIDTH && g == ROPE && b != 0);
 }
 

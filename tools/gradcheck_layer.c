@@ -1,10 +1,11 @@
 /*
- * The layer as a function of one vector x = [parameters | query | key | value | bias]:
+ * The layer as a function of one vector x (gradcheck_parts.h):
  *
  *     f(x) = sum(r ∘ attention(x)),  r random
  */
 #include "gradcheck.h"
 #include "gradcheck_arrays.h"
+#include "gradcheck_parts.h"
 #include "tool.h"
 
 #include <attn/random.h>
@@ -14,162 +15,82 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A part of x. `member` is its place in attn_mha_params, or NOT_A_PARAM. */
-typedef struct part {
-    const char *name;
-    size_t member, count, offset;
-} part;
-
-enum { NUM_PARAMS = 10, NOT_A_PARAM = sizeof(attn_mha_params), GAP = 1 };
-
 typedef struct layer {
     const check_case *c;
-    part parts[MAX_TENSORS]; /* as they follow one another in x */
-    size_t num_parts, count, num_params;
-    attn_mha_input input; /* pointers into x and the arrays */
-    size_t num_output;
-    attn_real *y, *dy; /* (B, Lq, D) */
+    check_parts parts;
     check_arrays arrays;
+    attn_mha_input input;  /* pointers into x and the arrays */
+    attn_mha_input memory; /* keys and values, where they are projected beforehand */
+    size_t num_projected;  /* reals of each */
+    attn_real *x, *y, *dy; /* y and dy (B, Lq, D) */
+    attn_real *k, *v, *dk, *dv;
     uint64_t seed;
     attn_arena arena;
 } layer;
 
-static void add_part(layer *l, const char *name, size_t member, size_t count) {
-    if (count == 0)
-        return;
-    l->parts[l->num_parts++] = (part){name, member, count, l->count};
-    l->count += count;
-}
-
-static bool has_bias(const check_case *c, bool of_all) {
-    return c->biases == ALL_BIASES || (c->biases == BQ_AND_BO && of_all);
-}
-
-/* In the order of the block; sizes of what is not there are 0. */
-static void param_sizes(part sizes[NUM_PARAMS], const check_case *c) {
-    const attn_mha_config *config = &c->config;
-    const size_t rows = config->num_heads * attn_mha_d_head(config), d_model = config->d_model;
-    const size_t kv_rows = attn_mha_kv_heads(config) * attn_mha_d_head(config);
-    const size_t heads = config->num_heads;
-    const part all[NUM_PARAMS] = {
-#define PARAM(member, count) {"d" #member, offsetof(attn_mha_params, member), count, 0}
-        PARAM(wq, rows * d_model),
-        PARAM(wk, kv_rows * d_model),
-        PARAM(wv, kv_rows * d_model),
-        PARAM(wo, d_model * rows),
-        PARAM(bq, has_bias(c, true) ? rows : 0),
-        PARAM(bk, has_bias(c, false) ? kv_rows : 0),
-        PARAM(bv, has_bias(c, false) ? kv_rows : 0),
-        PARAM(bo, has_bias(c, true) ? d_model : 0),
-        PARAM(sinks, config->sinks ? heads : 0),
-        PARAM(alibi_slopes, config->alibi_learned ? heads : 0),
-#undef PARAM
-    };
-    memcpy(sizes, all, sizeof all);
-}
-
-static attn_real **param_at(attn_mha_params *params, size_t member) {
-    return (attn_real **)(void *)((char *)params + member);
-}
-
-/* Where the block of attn_mha_params_view has them. Biases that are not there leave holes. */
-static void place_in_block(layer *l, const part sizes[NUM_PARAMS]) {
-    attn_real *block = tool_alloc(attn_mha_num_params(&l->c->config), sizeof *block);
-    attn_mha_params view = attn_mha_params_view(&l->c->config, block);
-    for (size_t i = 0; i < NUM_PARAMS; i++) {
-        attn_real *at = *param_at(&view, sizes[i].member);
-        if (sizes[i].count > 0)
-            l->count = (size_t)(at - block);
-        add_part(l, sizes[i].name, sizes[i].member, sizes[i].count);
+static attn_status forward(layer *l, const attn_mha_params *params, attn_mha_saved *saved) {
+    if (l->c->projected) {
+        const attn_status status =
+            attn_mha_keys_forward(&l->c->config, params, &l->memory, l->k, l->v);
+        if (status != ATTN_OK)
+            return status;
     }
-    l->count = attn_mha_num_params(&l->c->config);
-    free(block);
+    return attn_mha_forward(&l->c->config, params, &l->input, l->y, &l->arena, saved);
 }
 
-/* From the last to the first, with something between them. */
-static void place_apart(layer *l, const part sizes[NUM_PARAMS]) {
-    for (size_t i = NUM_PARAMS; i-- > 0;) {
-        add_part(l, sizes[i].name, sizes[i].member, sizes[i].count);
-        l->count += GAP;
-    }
-}
-
-static void place_parts(layer *l) {
-    const check_case *c = l->c;
-    const size_t keys = c->batch * c->len_k * c->config.d_model;
-    part sizes[NUM_PARAMS];
-    param_sizes(sizes, c);
-    if (c->separate)
-        place_apart(l, sizes);
-    else
-        place_in_block(l, sizes);
-    l->num_params = l->count;
-    l->num_output = c->batch * c->len_q * c->config.d_model;
-    add_part(l, c->cross ? "dquery" : "dx", NOT_A_PARAM, l->num_output);
-    add_part(l, "dkey", NOT_A_PARAM, c->cross ? keys : 0);
-    add_part(l, "dvalue", NOT_A_PARAM, c->cross ? keys : 0);
-    add_part(l, "dbias", NOT_A_PARAM, l->arrays.bias_count);
-}
-
-/* The parameters, or their gradients, in a vector like x. */
-static attn_mha_params params_in(const layer *l, attn_real *x) {
-    attn_mha_params params = {0};
-    for (size_t i = 0; i < l->num_parts; i++)
-        if (l->parts[i].member != NOT_A_PARAM)
-            *param_at(&params, l->parts[i].member) = x + l->parts[i].offset;
-    return params;
-}
-
-/* The inputs, or their gradients, in a vector like x. */
-static attn_mha_input_grads inputs_in(const layer *l, attn_real *x) {
-    attn_mha_input_grads inputs = {.query = x + l->num_params};
-    if (l->c->cross) {
-        const size_t keys = l->c->batch * l->c->len_k * l->c->config.d_model;
-        inputs.key = inputs.query + l->num_output;
-        inputs.value = inputs.key + keys;
-    }
-    if (l->c->bias)
-        inputs.bias = x + l->count - l->arrays.bias_count;
-    return inputs;
+static attn_status backward(layer *l, const attn_mha_params *params, const attn_mha_saved *saved,
+                            attn_real *gradient) {
+    const attn_mha_config *config = &l->c->config;
+    memset(gradient, 0, l->parts.num_params * sizeof *gradient); /* these are added to */
+    const attn_mha_params dparams = check_params_in(&l->parts, gradient);
+    const attn_mha_input_grads dinput = check_inputs_in(&l->parts, gradient);
+    if (!l->c->projected)
+        return attn_mha_backward(config, params, saved, l->dy, &dparams, &dinput, &l->arena);
+    const attn_mha_input_grads here = {.query = dinput.query,
+                                       .bias = dinput.bias,
+                                       .projected_key = l->dk,
+                                       .projected_value = l->dv};
+    memset(l->dk, 0, l->num_projected * sizeof *l->dk);
+    memset(l->dv, 0, l->num_projected * sizeof *l->dv);
+    const attn_status status =
+        attn_mha_backward(config, params, saved, l->dy, &dparams, &here, &l->arena);
+    const attn_mha_input_grads there = {.key = dinput.key, .value = dinput.value};
+    return status != ATTN_OK
+               ? status
+               : attn_mha_keys_backward(config, params, &l->memory, l->dk, l->dv, &dparams, &there);
 }
 
 static attn_status run_layer(void *user, const attn_real *x, double *value, attn_real *gradient) {
     layer *l = user;
-    const attn_mha_config *config = &l->c->config;
-    const attn_mha_params params = params_in(l, (attn_real *)x);
+    const attn_mha_params params = check_params_in(&l->parts, (attn_real *)x);
+    const bool training = gradient || l->c->config.dropout > 0; /* an inference drops nothing */
     attn_mha_saved saved;
     attn_arena_reset(&l->arena);
-    check_arrays_take_bias(&l->arrays, inputs_in(l, (attn_real *)x).bias);
-    const bool training = gradient || config->dropout > 0; /* an inference drops nothing */
-    attn_status status =
-        attn_mha_forward(config, &params, &l->input, l->y, &l->arena, training ? &saved : NULL);
+    check_arrays_take_bias(&l->arrays, check_inputs_in(&l->parts, (attn_real *)x).bias);
+    attn_status status = forward(l, &params, training ? &saved : NULL);
     if (status == ATTN_OK)
-        status = attn_gradcheck_project(value, l->dy, l->y, l->num_output, l->seed);
-    if (status != ATTN_OK || !gradient)
-        return status;
-    memset(gradient, 0, l->num_params * sizeof *gradient); /* these are added to */
-    const attn_mha_params dparams = params_in(l, gradient);
-    const attn_mha_input_grads dinput = inputs_in(l, gradient);
-    return attn_mha_backward(config, &params, &saved, l->dy, &dparams, &dinput, &l->arena);
+        status = attn_gradcheck_project(value, l->dy, l->y, l->parts.num_queries, l->seed);
+    return status != ATTN_OK || !gradient ? status : backward(l, &params, &saved, gradient);
 }
 
 /* Slopes are positive, so that what is far away weighs little: over 50 keys a step of 1e-3 in a
  * slope would otherwise be a step of 0.05 in a score. */
-static void draw(layer *l, attn_real *x) {
+static void draw(layer *l) {
     attn_random random = attn_random_seed(l->seed, 1);
-    for (size_t i = 0; i < l->count; i++)
-        x[i] = 0.7 * attn_random_normal(&random);
-    attn_real *slopes = params_in(l, x).alibi_slopes;
+    for (size_t i = 0; i < l->parts.count; i++)
+        l->x[i] = 0.7 * attn_random_normal(&random);
+    attn_real *slopes = check_params_in(&l->parts, l->x).alibi_slopes;
     for (size_t h = 0; slopes && h < l->c->config.num_heads; h++)
         slopes[h] = 0.4 + 0.6 * attn_random_uniform(&random);
 }
 
-static attn_mha_input input_of(const layer *l, attn_real *x) {
+/* Lengths of packed sequences are totals. */
+static attn_mha_input input_of(const layer *l) {
     const check_case *c = l->c;
-    const attn_mha_input_grads inputs = inputs_in(l, x);
+    const check_arrays *a = &l->arrays;
+    const attn_mha_input_grads inputs = check_inputs_in(&l->parts, l->x);
     attn_mha_input input = {.batch = c->batch,
-                            .len_q = c->len_q,
-                            .len_k = c->cross ? c->len_k : 0,
+                            .len_q = c->packed ? a->tokens_q : c->len_q,
                             .query = inputs.query,
                             .key = inputs.key,
                             .value = inputs.value,
@@ -177,20 +98,73 @@ static attn_mha_input input_of(const layer *l, attn_real *x) {
                             .has_rope_position = c->has_rope_position,
                             .rope_position = c->rope_position,
                             .rope_key_position = c->rope_key_position,
-                            .bias = l->arrays.bias,
-                            .bias_strides = l->arrays.bias_strides,
-                            .dropout_seed = c->array_seed};
-    input.mask.padding = l->arrays.padding;
-    input.mask.attend = l->arrays.attend;
-    input.mask.attend_strides = l->arrays.attend_strides;
+                            .bias = a->bias,
+                            .bias_strides = a->bias_strides,
+                            .dropout_seed = c->array_seed,
+                            .offsets_q = a->offsets_q};
+    if (c->cross) {
+        input.len_k = c->packed ? a->tokens_k : c->len_k;
+        input.offsets_k = a->offsets_k;
+    }
+    input.mask.padding = a->padding;
+    input.mask.attend = a->attend;
+    input.mask.attend_strides = a->attend_strides;
     return input;
 }
 
-static void list_tensors(check_outcome *outcome, const layer *l) {
-    outcome->num_tensors = l->num_parts;
-    for (size_t i = 0; i < l->num_parts; i++)
-        outcome->tensors[i] =
-            (attn_gradcheck_tensor){l->parts[i].name, l->parts[i].offset, l->parts[i].count};
+static attn_real *carve(attn_real **free_reals, size_t count) {
+    attn_real *reals = *free_reals;
+    *free_reals += count;
+    return reals;
+}
+
+/* Everything that the calls read and write, in one block. */
+static attn_real *allocate(layer *l) {
+    const check_case *c = l->c;
+    if (c->projected)
+        l->num_projected =
+            l->arrays.tokens_k * attn_mha_kv_heads(&c->config) * attn_mha_d_head(&c->config);
+    attn_real *block =
+        tool_alloc(l->parts.count + 2 * l->parts.num_queries + 4 * l->num_projected, sizeof *block);
+    attn_real *rest = block;
+    l->x = carve(&rest, l->parts.count);
+    l->y = carve(&rest, l->parts.num_queries);
+    l->dy = carve(&rest, l->parts.num_queries);
+    l->k = carve(&rest, l->num_projected);
+    l->v = carve(&rest, l->num_projected);
+    l->dk = carve(&rest, l->num_projected);
+    l->dv = carve(&rest, l->num_projected);
+    return block;
+}
+
+static void configure(layer *l) {
+    l->input = input_of(l);
+    if (!l->c->projected)
+        return;
+    l->memory = l->input;
+    l->input.key = l->input.value = NULL;
+    l->input.projected_key = l->k;
+    l->input.projected_value = l->v;
+}
+
+static attn_status check(layer *l, check_outcome *outcome) {
+    attn_memory need;
+    double value;
+    outcome->num_tensors = l->parts.num_parts;
+    for (size_t i = 0; i < l->parts.num_parts; i++) {
+        const check_part *part = &l->parts.part[i];
+        outcome->tensors[i] = (attn_gradcheck_tensor){part->name, part->offset, part->count};
+    }
+    attn_status status = attn_mha_memory(&l->c->config, &l->input, &need);
+    if (status == ATTN_OK)
+        status = attn_arena_create(&l->arena, need.training);
+    if (status == ATTN_OK)
+        status = run_layer(l, l->x, &value, NULL);
+    if (status == ATTN_OK)
+        status = check_run(outcome, run_layer, l, l->x, l->parts.count,
+                           check_magnitude(l->y, l->dy, l->parts.num_queries));
+    attn_arena_destroy(&l->arena);
+    return status;
 }
 
 attn_status check_layer(check_outcome *outcome, const check_case *c, uint64_t seed) {
@@ -198,26 +172,13 @@ attn_status check_layer(check_outcome *outcome, const check_case *c, uint64_t se
     attn_status status = check_arrays_make(&l.arrays, c);
     if (status != ATTN_OK)
         return status;
-    place_parts(&l);
-    attn_real *x = tool_alloc(l.count + 2 * l.num_output, sizeof *x);
-    l.y = x + l.count;
-    l.dy = l.y + l.num_output;
-    draw(&l, x);
-    l.input = input_of(&l, x);
-    list_tensors(outcome, &l);
-    attn_memory need;
-    double value;
-    status = attn_mha_memory(&c->config, &l.input, &need);
-    if (status == ATTN_OK)
-        status = attn_arena_create(&l.arena, need.training);
-    if (status == ATTN_OK)
-        status = run_layer(&l, x, &value, NULL);
-    if (status == ATTN_OK)
-        status =
-            check_run(outcome, run_layer, &l, x, l.count, check_magnitude(l.y, l.dy, l.num_output));
-    attn_arena_destroy(&l.arena);
+    check_parts_place(&l.parts, c, &l.arrays);
+    attn_real *block = allocate(&l);
+    draw(&l);
+    configure(&l);
+    status = check(&l, outcome);
     check_arrays_free(&l.arrays);
-    free(x);
+    free(block);
     return status;
 }
 
