@@ -331,6 +331,51 @@ START_TEST(no_padding_is_held) {
 }
 END_TEST
 
+/* The memory of a call is enough whichever gradients are wanted. */
+START_TEST(memory_of_any_gradients) {
+    static const size_t offsets_q[] = {0, 2, 2, 47}, offsets_k[] = {0, 31, 35, 35};
+    const attn_strides rows = attn_strides_bthd(47, 4, 5);
+    attn_sdpa_input in = {.shape = {3, 4, 47, 35, 5, 2},
+                          .query_strides = rows,
+                          .key_strides = rows,
+                          .value_strides = rows,
+                          .offsets_q = offsets_q,
+                          .offsets_k = offsets_k};
+    const attn_sdpa_output out = {.context_strides = rows};
+    attn_real any;
+    in.bias = in.sinks = &any;
+    in.bias_strides = (attn_broadcast){.query = 35, .key = 1};
+    attn_sdpa_config config = {.kernel = paths[_i], .max_threads = 8, .alibi = true};
+    for (unsigned n = 0; n < 512; n++) {
+        config.softcap = n & 64 ? 1 : 0;
+        config.dropout = n & 128 ? 0.5 : 0;
+        in.offsets_q = n & 256 ? NULL : offsets_q;
+        in.offsets_k = n & 256 ? NULL : offsets_k;
+        const attn_sdpa_grads grads = {.query = n & 1 ? &any : NULL,
+                                       .key = n & 2 ? &any : NULL,
+                                       .value = n & 4 ? &any : NULL,
+                                       .query_strides = rows,
+                                       .key_strides = rows,
+                                       .value_strides = rows,
+                                       .bias = n & 8 ? &any : NULL,
+                                       .alibi_slopes = n & 16 ? &any : NULL,
+                                       .sinks = n & 32 ? &any : NULL};
+        attn_memory need;
+        attn_arena arena;
+        attn_sdpa_saved saved;
+        const attn_status status = attn_sdpa_memory(&config, &in, &out, &need);
+        if (status == ATTN_ERROR_UNSUPPORTED)
+            continue;
+        test_ok(status);
+        test_ok(attn_arena_init_measuring(&arena));
+        test_ok(attn_sdpa_forward(&config, &in, &out, &arena, &saved));
+        test_ok(attn_sdpa_backward(&config, &saved, &any, &rows, &grads, &arena));
+        ck_assert_msg(arena.high_water <= need.training, "gradients %u: %zu of %zu bytes", n,
+                      arena.high_water, need.training);
+    }
+}
+END_TEST
+
 static void refused(packed *p, attn_status want, const char *word) {
     attn_sdpa_saved saved;
     attn_memory need;
@@ -409,6 +454,7 @@ int main(void) {
     tcase_add_loop_test(all, equals_padded, 0, 2);
     tcase_add_loop_test(all, threads_change_no_bit, 0, 2);
     tcase_add_loop_test(all, no_padding_is_held, 0, 2);
+    tcase_add_loop_test(all, memory_of_any_gradients, 0, 2);
     tcase_add_loop_test(all, refusals, 0, 2);
     tcase_add_loop_test(all, empties, 0, 2);
     suite_add_tcase(s, all);

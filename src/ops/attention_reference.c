@@ -262,10 +262,13 @@ static attn_status carve_backward(backward_arrays *all, const attni_sdpa *call,
     const size_t rows = size_min(BAND_ROWS, s->len_q);
     const bool has_dscores = grads->query || grads->key || grads->bias || grads->alibi_slopes ||
                              grads->sinks; /* dV alone needs no dP */
+    /* The memory of a call is enough for any gradients: with dbias no less than without, though
+     * short packed sequences have fewer pairs than the bands have room for. */
+    const size_t bands = size_mul_capped(size_mul_capped(slots, rows), len_k);
     void *sums = NULL;
     *all = (backward_arrays){0};
     ATTNI_TRY(carve(&all->band, arena, has_dscores && !grads->bias, slots, rows, len_k));
-    ATTNI_TRY(carve(&all->dscores, arena, grads->bias, 1, call->pairs, 1));
+    ATTNI_TRY(carve(&all->dscores, arena, grads->bias, 1, size_max(call->pairs, bands), 1));
     ATTNI_TRY(carve(&all->dropped, arena, call->dropout > 0, slots, rows, len_k));
     ATTNI_TRY(carve(&all->capped, arena, call->softcap > 0 && (grads->query || grads->key), slots,
                     rows, len_k));
