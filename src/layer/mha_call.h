@@ -12,16 +12,16 @@
 #include <attn/mha.h>
 
 typedef struct attni_mha {
-    attn_shape shape;               /* B, H, Lq, Lk, d, Hkv */
-    size_t d_model;                 /* D */
-    size_t d_inner;                 /* H·d */
-    size_t d_kv;                    /* Hkv·d */
-    size_t rows_q, rows_k;          /* B·Lq, B·Lk */
-    bool self;                      /* one input serves as query, key and value, which then lie */
-    size_t row_q, row_k;            /* side by side. Reals from row to row of q, and of k and v */
+    attn_shape shape;      /* B, H, Lq, Lk, d, Hkv */
+    size_t d_model;        /* D */
+    size_t d_inner;        /* H·d */
+    size_t d_kv;           /* Hkv·d */
+    size_t rows_q, rows_k; /* B·Lq, B·Lk */
+    bool self;           /* one input serves as query, key and value: q, k and v lie side by side */
+    bool given;          /* keys and values were projected beforehand */
+    size_t row_q, row_k; /* reals from row to row of q; of k and v */
     attni_rope_rows rope_q, rope_k; /* pairing ATTN_ROPE_NONE: nothing is turned */
     bool turn_as_one;               /* q and k side by side, at the same positions */
-    bool given;                     /* keys and values were projected beforehand */
     attn_sdpa_config core;
     bool sinks, learned_slopes; /* parameters that the core reads */
 } attni_mha;
