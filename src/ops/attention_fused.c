@@ -24,7 +24,7 @@
  *
  * A task is a chain and a range of keys. No two threads meet in a row, nothing has to be added up
  * afterwards, and no memory is needed. */
-#include "ops/sdpa_internal.h"
+#include "ops/sdpa_head.h"
 
 #include "base/fail.h"
 #include "base/size.h"
@@ -72,12 +72,12 @@ typedef struct job {
     size_t scratch_size; /* reals of one slot */
 } job;
 
-static attni_rows rows_of(const real *tensor, const attn_strides *s, size_t b, size_t h) {
-    return (attni_rows){tensor ? tensor + b * s->batch + h * s->head : NULL, s->token};
+static attni_rows rows_of(attni_operand rows) {
+    return (attni_rows){rows.data, rows.stride};
 }
 
-static attni_rows_out rows_out(real *tensor, const attn_strides *s, size_t b, size_t h) {
-    return (attni_rows_out){tensor ? tensor + b * s->batch + h * s->head : NULL, s->token};
+static attni_rows_out rows_out(attni_matrix rows) {
+    return (attni_rows_out){rows.data, rows.stride};
 }
 
 /* offset + ahead - back, held within -Lq .. Lk: at or beyond the ends it is no bound, or one that
@@ -112,40 +112,38 @@ static attni_fused_dropout dropout_of(const attni_sdpa *call, size_t b, size_t h
                                  .factor = (real)(1 / (1 - call->dropout))};
 }
 
-static attni_fused_head head_of(const job *j, size_t b, size_t h) {
+static attni_fused_head head_of(const job *j, const attni_head *of) {
     const attni_sdpa *call = j->call;
-    const attn_shape *shape = &call->shape;
     const attn_sdpa_input *in = call->input;
-    const attni_mask *mask = &call->mask;
-    const size_t first = (b * shape->num_heads + h) * shape->len_q;
+    const attni_mask *mask = &of->mask;
+    const attn_broadcast *attend = &mask->attend_strides;
+    const size_t b = of->b, h = of->h;
     return (attni_fused_head){
-        .len_q = shape->len_q,
-        .len_k = shape->len_k,
-        .d_head = shape->d_head,
+        .len_q = of->shape.len_q,
+        .len_k = of->shape.len_k,
+        .d_head = of->shape.d_head,
         .scale = (real)call->scale,
-        .query = rows_of(in->query, &in->query_strides, b, h),
-        .key = rows_of(in->key, &in->key_strides, b, h / shape_group(shape)),
-        .value = rows_of(in->value, &in->value_strides, b, h / shape_group(shape)),
+        .query = rows_of(head_query(of, in->query, &in->query_strides)),
+        .key = rows_of(head_key(of, in->key, &in->key_strides)),
+        .value = rows_of(head_key(of, in->value, &in->value_strides)),
         .padding = mask->padding ? mask->padding + b * mask->padding_stride : NULL,
-        .attend = mask->attend ? mask->attend + b * mask->attend_strides.batch +
-                                     h * mask->attend_strides.head
-                               : NULL,
-        .attend_query = mask->attend_strides.query,
-        .attend_key = mask->attend_strides.key,
-        .low = low_bound(mask, shape),
-        .high = high_bound(mask, shape),
+        .attend = mask->attend ? mask->attend + broadcast_row(attend, b, h, 0) : NULL,
+        .attend_query = attend->query,
+        .attend_key = attend->key,
+        .low = low_bound(mask, &of->shape),
+        .high = high_bound(mask, &of->shape),
         .place = mask->offset,
-        .softcap = (real)call->softcap,
-        .bias = in->bias ? in->bias + b * in->bias_strides.batch + h * in->bias_strides.head : NULL,
-        .bias_query = in->bias_strides.query,
-        .bias_key = in->bias_strides.key,
-        .slope = sdpa_slope(call, h),
-        .has_sink = in->sinks != NULL,
-        .sink = in->sinks ? in->sinks[h] : 0,
+        .softcap = of->terms.softcap,
+        .bias = of->terms.bias,
+        .bias_query = of->terms.bias_query,
+        .bias_key = of->terms.bias_key,
+        .slope = of->terms.slope,
+        .has_sink = of->sink != NULL,
+        .sink = of->sink ? *of->sink : 0,
         .dropout = dropout_of(call, b, h),
-        .context = rows_out(j->output->context, &j->output->context_strides, b, h),
-        .row_max = j->row_max ? j->row_max + first : NULL,
-        .row_sum = j->row_sum ? j->row_sum + first : NULL,
+        .context = rows_out(head_dquery(of, j->output->context, &j->output->context_strides)),
+        .row_max = j->row_max ? j->row_max + of->row : NULL,
+        .row_sum = j->row_sum ? j->row_sum + of->row : NULL,
     };
 }
 
@@ -160,20 +158,20 @@ static attni_range part_of(size_t part, size_t parts, size_t first, size_t size,
 /* Later queries see more keys under causality: they come first, so that the last tasks are short.
  */
 static void forward_task(const job *j, size_t task, real *scratch) {
-    const size_t bh = task / j->parts, part = j->parts - 1 - task % j->parts;
-    const size_t heads = j->call->shape.num_heads;
-    const attni_fused_head head = head_of(j, bh / heads, bh % heads);
+    const size_t part = j->parts - 1 - task % j->parts;
+    const attni_head of = head_at(j->call, task / j->parts);
+    const attni_fused_head head = head_of(j, &of);
     j->kernels->fused_forward(&head, part_of(part, j->parts, 0, j->part_q, head.len_q), scratch);
 }
 
-static attni_range keys_of_part(const job *j, size_t part) {
-    return part_of(part, j->parts, j->first_k, j->part_k, j->call->shape.len_k);
+static attni_range keys_of_part(const job *j, size_t part, const attn_shape *shape) {
+    return part_of(part, j->parts, j->first_k, j->part_k, shape->len_k);
 }
 
 /* The queries that meet a part of the keys in this round. */
-static attni_range queries_of_part(const job *j, size_t part_k) {
+static attni_range queries_of_part(const job *j, size_t part_k, const attn_shape *shape) {
     const size_t part = (j->round + (j->banded ? part_k : j->parts - part_k)) % j->parts;
-    return part_of(part, j->parts, j->first_q, j->part_q, j->call->shape.len_q);
+    return part_of(part, j->parts, j->first_q, j->part_q, shape->len_q);
 }
 
 /* Where strides are 0 there is one element for all. */
@@ -200,34 +198,35 @@ static void zero_all_dbias(const job *j) {
  */
 static void open_dbias(const job *j, size_t b, size_t h, size_t part_k) {
     const attn_broadcast *s = &j->call->input->bias_strides;
+    const attn_shape *shape = &j->call->shape;
     const bool first = (s->batch || b == 0) && (s->head || h == 0);
     if (!j->grads->bias || j->round > 0 || !first)
         return;
     if (s->key)
-        zero_dbias(j, b, h, (attni_range){0, j->call->shape.len_q}, keys_of_part(j, part_k));
+        zero_dbias(j, b, h, (attni_range){0, shape->len_q}, keys_of_part(j, part_k, shape));
     else
-        zero_dbias(j, b, h, queries_of_part(j, part_k), (attni_range){0, 1});
+        zero_dbias(j, b, h, queries_of_part(j, part_k, shape), (attni_range){0, 1});
 }
 
 /* What one head contributes to the gradients in this round. */
 static void backward_block(const job *j, size_t b, size_t h, size_t part_k, real *scratch) {
-    const size_t group = shape_group(&j->call->shape);
-    const attni_fused_head head = head_of(j, b, h);
+    const size_t index = b * j->call->shape.num_heads + h;
+    const attni_head of = head_at(j->call, index);
+    const attni_fused_head head = head_of(j, &of);
     const attn_broadcast *bias = &j->call->input->bias_strides;
     const attni_fused_grads grads = {
-        .dcontext = rows_of(j->dcontext, &j->dcontext_strides, b, h),
-        .dquery = rows_out(j->grads->query, &j->grads->query_strides, b, h),
-        .dkey = rows_out(j->grads->key, &j->grads->key_strides, b, h / group),
-        .dvalue = rows_out(j->grads->value, &j->grads->value_strides, b, h / group),
+        .dcontext = rows_of(head_query(&of, j->dcontext, &j->dcontext_strides)),
+        .dquery = rows_out(head_dquery(&of, j->grads->query, &j->grads->query_strides)),
+        .dkey = rows_out(head_dkey(&of, j->grads->key, &j->grads->key_strides)),
+        .dvalue = rows_out(head_dkey(&of, j->grads->value, &j->grads->value_strides)),
         .add_queries = j->round > 0,
-        .add_keys = j->round > 0 || h % group > 0,
-        .dbias = j->grads->bias ? j->grads->bias + b * bias->batch + h * bias->head : NULL,
-        .dslope =
-            j->dslopes ? j->dslopes + (b * j->call->shape.num_heads + h) * j->parts + part_k : NULL,
+        .add_keys = j->round > 0 || h % shape_group(&of.shape) > 0,
+        .dbias = j->grads->bias ? j->grads->bias + broadcast_row(bias, b, h, 0) : NULL,
+        .dslope = j->dslopes ? j->dslopes + index * j->parts + part_k : NULL,
     };
     open_dbias(j, b, h, part_k);
-    j->kernels->fused_backward(&head, &grads, queries_of_part(j, part_k), keys_of_part(j, part_k),
-                               scratch);
+    j->kernels->fused_backward(&head, &grads, queries_of_part(j, part_k, &of.shape),
+                               keys_of_part(j, part_k, &of.shape), scratch);
 }
 
 static void backward_task(const job *j, size_t task, real *scratch) {
@@ -242,8 +241,8 @@ static void backward_task(const job *j, size_t task, real *scratch) {
 
 static void weights_task(const job *j, size_t task, real *scratch) {
     const attn_shape *shape = &j->call->shape;
-    const size_t bh = j->first_head + task / j->parts;
-    const attni_fused_head head = head_of(j, bh / shape->num_heads, bh % shape->num_heads);
+    const attni_head of = head_at(j->call, j->first_head + task / j->parts);
+    const attni_fused_head head = head_of(j, &of);
     j->kernels->fused_weights(&head, part_of(task % j->parts, j->parts, 0, j->part_q, head.len_q),
                               j->weights + task / j->parts * shape->len_q * shape->len_k, scratch);
 }
@@ -288,9 +287,8 @@ static size_t keys_seen(const attni_sdpa *call) {
 
 /* Multiply-adds of one product of the whole call, as a double: it only steers. */
 static double work_of(const attni_sdpa *call) {
-    const attn_shape *shape = &call->shape;
-    return (double)shape->batch * (double)shape->num_heads * (double)shape->len_q *
-           (double)keys_seen(call) * (double)shape->d_head;
+    const double seen = (double)keys_seen(call) / (double)size_max(call->shape.len_k, 1);
+    return (double)call->pairs * seen * (double)call->shape.d_head;
 }
 
 /* How many threads, of at most `most` tasks; then scratch for so many. */
@@ -316,14 +314,14 @@ static attn_status carve_scratch(job *j, size_t most, attn_arena *arena) {
 }
 
 /* lse = m + log l, with m brought back to where the scores of a row outside of the keys are. */
-static void write_lse(const job *j, real *lse, size_t rows) {
+static void write_lse(const job *j, real *lse) {
     const attn_shape *shape = &j->call->shape;
-    for (size_t row = 0; row < rows; row++) {
-        const size_t i = row % shape->len_q, h = row / shape->len_q % shape->num_heads;
-        const attni_fused_head head = {.len_k = shape->len_k, .place = j->call->mask.offset};
-        const double slope = (double)sdpa_slope(j->call, h);
-        lse[row] = (real)((double)j->row_max[row] + log((double)j->row_sum[row]) -
-                          slope * attni_fused_outside(&head, i));
+    for (size_t index = 0; index < shape->batch * shape->num_heads; index++) {
+        const attni_head of = head_at(j->call, index);
+        const attni_fused_head head = head_of(j, &of);
+        for (size_t i = 0; i < head.len_q; i++)
+            lse[of.row + i] = (real)((double)head.row_max[i] + log((double)head.row_sum[i]) -
+                                     (double)head.slope * attni_fused_outside(&head, i));
     }
 }
 
@@ -353,9 +351,10 @@ static real sink_gradient(const job *j, size_t h) {
     const attn_shape *shape = &j->call->shape;
     double sum = 0;
     for (size_t b = 0; b < shape->batch; b++) {
-        const attni_fused_head head = head_of(j, b, h);
-        const attni_rows dcontext = rows_of(j->dcontext, &j->dcontext_strides, b, h);
-        for (size_t i = 0; i < shape->len_q && head.sink != -(real)INFINITY; i++) {
+        const attni_head of = head_at(j->call, b * shape->num_heads + h);
+        const attni_fused_head head = head_of(j, &of);
+        const attni_rows dcontext = rows_of(head_query(&of, j->dcontext, &j->dcontext_strides));
+        for (size_t i = 0; i < head.len_q && head.sink != -(real)INFINITY; i++) {
             const double above = (double)attni_fused_sink(&head, i) - (double)head.row_max[i];
             sum -= exp(above) / (double)head.row_sum[i] *
                    row_delta(head.context.at + i * head.context.stride,
@@ -384,19 +383,15 @@ attn_status attni_fused_forward(const attni_sdpa *call, const attn_sdpa_output *
                                 attn_arena *arena, attn_sdpa_saved *saved) {
     const attn_shape *shape = &call->shape;
     job j = {.call = call, .kernels = attni_kernels_get(), .output = output};
-    size_t rows, heads;
-    if (!size_mul(&heads, shape->batch, shape->num_heads) || !size_mul(&rows, heads, shape->len_q))
-        return attni_fail(ATTN_ERROR_OVERFLOW, "batch %zu · num_heads %zu · len_q %zu wraps",
-                          shape->batch, shape->num_heads, shape->len_q);
     j.part_q = j.kernels->fused_queries_per_pass(shape->d_head);
     j.parts = size_div_up(shape->len_q, j.part_q);
-    j.tasks = heads * j.parts; /* fewer than rows */
+    j.tasks = shape->batch * shape->num_heads * j.parts;
     j.scratch_size = j.kernels->fused_forward_scratch(shape->d_head);
 
     const size_t start = attn_arena_mark(arena);
     attn_status status = ATTN_OK;
     if (saved || output->lse)
-        status = carve_statistics(&j, arena, rows);
+        status = carve_statistics(&j, arena, call->rows);
     const size_t kept = saved ? attn_arena_mark(arena) : start;
     if (status == ATTN_OK)
         status = carve_scratch(&j, j.tasks, arena);
@@ -407,7 +402,7 @@ attn_status attni_fused_forward(const attni_sdpa *call, const attn_sdpa_output *
     if (!arena->measuring) {
         run_tasks(&j);
         if (output->lse)
-            write_lse(&j, output->lse, rows);
+            write_lse(&j, output->lse);
         if (saved) {
             saved->row_max = j.row_max;
             saved->row_sum = j.row_sum;
@@ -457,8 +452,12 @@ static void cut_backward(job *j, bool dbias) {
 
     const size_t tile_q = j->kernels->fused_query_tile, tile_k = j->kernels->fused_key_tile;
     const int64_t low = low_bound(&j->call->mask, shape), high = high_bound(&j->call->mask, shape);
-    const attni_range queries = tokens_seen(shape->len_q, shape->len_k, low, high);
-    const attni_range keys = tokens_seen(shape->len_k, shape->len_q, -high, -low);
+    attni_range queries = tokens_seen(shape->len_q, shape->len_k, low, high);
+    attni_range keys = tokens_seen(shape->len_k, shape->len_q, -high, -low);
+    if (j->call->input->offsets_q) { /* each sequence has bounds of its own */
+        queries = (attni_range){0, shape->len_q};
+        keys = (attni_range){0, shape->len_k};
+    }
     const size_t len = size_min(queries.end - queries.begin, keys.end - keys.begin);
     j->banded =
         j->call->mask.window.left_on && (j->call->mask.causal || j->call->mask.window.right_on);
@@ -475,9 +474,13 @@ static void cut_backward(job *j, bool dbias) {
 /* Whether some block of a round holds a pair. All of the first is done: it writes the zeros. */
 static bool round_is_needed(const job *j) {
     const attni_mask *mask = &j->call->mask;
-    const int64_t low = low_bound(mask, &j->call->shape), high = high_bound(mask, &j->call->shape);
+    const attn_shape *shape = &j->call->shape;
+    const int64_t low = low_bound(mask, shape), high = high_bound(mask, shape);
+    if (j->call->input->offsets_q)
+        return true;
     for (size_t part = 0; part < j->parts; part++) {
-        const attni_range queries = queries_of_part(j, part), keys = keys_of_part(j, part);
+        const attni_range queries = queries_of_part(j, part, shape);
+        const attni_range keys = keys_of_part(j, part, shape);
         if ((int64_t)keys.begin < (int64_t)queries.end + high &&
             (int64_t)keys.end > (int64_t)queries.begin + low)
             return true;

@@ -116,26 +116,11 @@ static attn_status resolve(attni_sdpa *call, const attn_sdpa_config *config,
     return ATTN_OK;
 }
 
-/* What a call asks for that the fused path cannot do; NULL = nothing. */
-static const char *fused_lacks(const attni_sdpa *call) {
-    const struct {
-        bool asked;
-        const char *what;
-    } features[] = {
-        {call->input->offsets_q, "packed sequences"},
-    };
-    for (size_t n = 0; n < sizeof features / sizeof *features; n++)
-        if (features[n].asked)
-            return features[n].what;
-    return NULL;
-}
-
 /* The path taken, *kernel, for the one that is asked for. */
 static attn_status choose_kernel(attn_kernel *kernel, attn_kernel wanted, const attni_sdpa *call,
                                  const attn_sdpa_output *output) {
-    const char *lacks = fused_lacks(call);
     *kernel = wanted != ATTN_KERNEL_AUTO ? wanted
-              : output->weights || lacks ? ATTN_KERNEL_REFERENCE
+              : output->weights          ? ATTN_KERNEL_REFERENCE
                                          : ATTN_KERNEL_FUSED;
     if ((unsigned)wanted > ATTN_KERNEL_FUSED)
         return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: kernel %d is no kernel", (int)wanted);
@@ -146,10 +131,6 @@ static attn_status choose_kernel(attn_kernel *kernel, attn_kernel wanted, const 
         return attni_fail(ATTN_ERROR_UNSUPPORTED,
                           "attn_sdpa: the fused kernel never holds the weights; ask for them with "
                           "kernel auto or reference");
-    if (wanted == ATTN_KERNEL_FUSED && lacks)
-        return attni_fail(
-            ATTN_ERROR_UNSUPPORTED,
-            "attn_sdpa: the fused kernel has no %s yet; kernel auto or reference does", lacks);
     return ATTN_OK;
 }
 
@@ -269,10 +250,6 @@ attn_status attni_sdpa_resume(attni_sdpa *call, const char *function,
     ATTNI_TRY(check_saved(function, config, saved, measuring));
     ATTNI_TRY(resolve(call, config, &saved->input, true, measuring));
     ATTNI_TRY(check_same_terms(function, call, saved));
-    if (saved->kernel == ATTN_KERNEL_FUSED && fused_lacks(call))
-        return attni_fail(ATTN_ERROR_ARGUMENT,
-                          "%s: saved comes from the fused kernel, which has no %s", function,
-                          fused_lacks(call));
     return ATTN_OK;
 }
 
