@@ -173,10 +173,4 @@ static inline void terms_check(const char *what, term_problem *p, double toleran
     oracle_free(&want);
 }
 
-/* Whether the path can do a problem at all. */
-static inline bool terms_supported(const term_problem *p) {
-    attn_memory need;
-    return attn_sdpa_memory(&p->config, &p->base.in, &p->base.out, &need) != ATTN_ERROR_UNSUPPORTED;
-}
-
 #endif

@@ -12,7 +12,7 @@ static bool is_far(const mask_plan *masks) {
            (masks->offset == INT64_MIN || masks->offset == INT64_MAX);
 }
 
-/* Runs one problem, if the path has all it asks for. */
+/* Runs one problem. */
 static void check(const char *what, attn_kernel kernel, attn_shape s, layout form,
                   const mask_plan *masks, const term_plan *plan, uint64_t seed, size_t threads) {
     if (plan->alibi && is_far(masks))
@@ -20,8 +20,7 @@ static void check(const char *what, attn_kernel kernel, attn_shape s, layout for
     term_problem p = terms_make(s, form, masks, plan, seed);
     p.config.kernel = kernel;
     p.config.max_threads = threads;
-    if (terms_supported(&p))
-        terms_check(what, &p, TOLERANCE);
+    terms_check(what, &p, TOLERANCE);
     terms_free(&p);
 }
 
@@ -68,7 +67,7 @@ START_TEST(nan_spreads_as_far_as_it_may) {
             tensor_row(operands[m / 3 % 4], 2, 68)[4] = (attn_real)NAN;
             char what[64];
             snprintf(what, sizeof what, "NaN, terms %zu, masks %zu", t, m);
-            if (terms_supported(&p) && p.config.dropout == 0)
+            if (p.config.dropout == 0)
                 terms_check(what, &p, TOLERANCE);
             terms_free(&p);
         }
@@ -84,24 +83,22 @@ START_TEST(threads_change_no_bit) {
             term_problem p = terms_make(s, BTHD, &problem_plans[12], &problem_terms[t], t);
             p.config.kernel = paths[_i];
             p.config.max_threads = threads;
-            if (terms_supported(&p)) {
-                problem_run(&p.config, &p.base);
-                const struct {
-                    attn_real *data;
-                    size_t count;
-                } all[4] = {{p.dbias, p.dbias ? p.bias_count : 0},
-                            {p.dsinks, p.dsinks ? 6 : 0},
-                            {p.dslopes, p.dslopes ? 6 : 0},
-                            {p.base.dk.block, p.base.dk.size}};
-                for (size_t n = 0; n < 4; n++)
-                    if (threads == 1) {
-                        first[n] = test_poison(all[n].count);
-                        for (size_t e = 0; e < all[n].count; e++)
-                            first[n][e] = all[n].data[e];
-                    } else if (all[n].count > 0) {
-                        ck_assert_mem_eq(all[n].data, first[n], all[n].count * sizeof(attn_real));
-                    }
-            }
+            problem_run(&p.config, &p.base);
+            const struct {
+                attn_real *data;
+                size_t count;
+            } all[4] = {{p.dbias, p.dbias ? p.bias_count : 0},
+                        {p.dsinks, p.dsinks ? 6 : 0},
+                        {p.dslopes, p.dslopes ? 6 : 0},
+                        {p.base.dk.block, p.base.dk.size}};
+            for (size_t n = 0; n < 4; n++)
+                if (threads == 1) {
+                    first[n] = test_poison(all[n].count);
+                    for (size_t e = 0; e < all[n].count; e++)
+                        first[n][e] = all[n].data[e];
+                } else if (all[n].count > 0) {
+                    ck_assert_mem_eq(all[n].data, first[n], all[n].count * sizeof(attn_real));
+                }
             terms_free(&p);
         }
         for (size_t n = 0; n < 4; n++)
@@ -115,10 +112,6 @@ START_TEST(gradients_in_part) {
     const term_plan plan = problem_terms[TERMS - 1];
     term_problem p = terms_make((attn_shape){2, 2, 33, 40, 6}, BTHD, &problem_plans[12], &plan, 3);
     p.config.kernel = paths[_i];
-    if (!terms_supported(&p)) {
-        terms_free(&p);
-        return;
-    }
     problem_run(&p.config, &p.base);
     attn_real *const arrays[6] = {p.base.dq.block, p.base.dk.block, p.base.dv.block,
                                   p.dbias,         p.dslopes,       p.dsinks};

@@ -23,8 +23,7 @@ typedef struct small {
     attn_real o[8], lse[8], dq[8], dk[8], dv[8], dbias[8], dslopes[1], dsinks[1];
 } small;
 
-/* False where the path cannot do it. */
-static bool solve(small *s, attn_kernel kernel) {
+static void solve(small *s, attn_kernel kernel) {
     const attn_strides rows_q = attn_strides_bhtd(s->len_q, 1, 1);
     const attn_strides rows_k = attn_strides_bhtd(s->len_k, 1, 1);
     s->config.kernel = kernel;
@@ -46,15 +45,11 @@ static bool solve(small *s, attn_kernel kernel) {
                                    .sinks = s->in.sinks ? s->dsinks : NULL};
     attn_memory need;
     attn_sdpa_saved saved;
-    const attn_status status = attn_sdpa_memory(&s->config, &s->in, &out, &need);
-    if (status == ATTN_ERROR_UNSUPPORTED)
-        return false;
-    test_ok(status);
+    test_ok(attn_sdpa_memory(&s->config, &s->in, &out, &need));
     attn_arena arena = test_arena(need.training);
     test_ok(attn_sdpa_forward(&s->config, &s->in, &out, &arena, &saved));
     test_ok(attn_sdpa_backward(&s->config, &saved, s->d_o, &rows_q, &grads, &arena));
     attn_arena_destroy(&arena);
-    return true;
 }
 
 #define CHECK(name, got, ...)                                                             \
@@ -72,8 +67,7 @@ START_TEST(bias_is_not_scaled) {
                .in = {.bias = bias, .bias_strides = {.key = 1}},
                .v = {0, 1},
                .d_o = {1}};
-    if (!solve(&s, paths[_i]))
-        return;
+    solve(&s, paths[_i]);
     CHECK("y", s.o, 0.25);
     CHECK("dbias", s.dbias, -0.1875, 0.1875);
     CHECK("lse", s.lse, (attn_real)log(4.0 / 3));
@@ -91,8 +85,7 @@ START_TEST(lowest_bias_and_mask) {
                       .mask = {.attend = attend, .attend_strides = {.key = 1}}},
                .v = {5, 7},
                .d_o = {1}};
-    if (!solve(&s, paths[_i]))
-        return;
+    solve(&s, paths[_i]);
     CHECK("y", s.o, 7);
     CHECK("dv", s.dv, 0, 1);
     s.in.bias = low;
@@ -115,8 +108,7 @@ START_TEST(sum_that_overflows) {
                .k = {(attn_real)-root},
                .v = {3},
                .d_o = {1}};
-    if (!solve(&s, paths[_i]))
-        return;
+    solve(&s, paths[_i]);
     CHECK("y", s.o, 0);
     CHECK("lse", s.lse, (attn_real)-INFINITY);
     CHECK("dq", s.dq, 0);
@@ -134,8 +126,7 @@ START_TEST(infinite_bias_blocks) {
                .in = {.bias = bias, .bias_strides = {.query = 2, .key = 1}},
                .v = {5, 7},
                .d_o = {1, 1}};
-    if (!solve(&s, paths[_i]))
-        return;
+    solve(&s, paths[_i]);
     CHECK("y", s.o, 7, 0);
     CHECK("lse", s.lse, 0, -inf);
     CHECK("dv", s.dv, 0, 1);
@@ -152,8 +143,7 @@ START_TEST(sink_takes_its_share) {
                .in = {.sinks = sinks, .mask = {.attend = attend, .attend_strides = {.query = 1}}},
                .v = {1, 2, 9},
                .d_o = {1, 1}};
-    if (!solve(&s, paths[_i]))
-        return;
+    solve(&s, paths[_i]);
     CHECK("y", s.o, 3, 0);
     CHECK("lse", s.lse, (attn_real)log(4), 0);
     CHECK("dv", s.dv, 0.25, 0.25, 0.25);
@@ -171,8 +161,7 @@ START_TEST(alibi_by_hand) {
                .in = {.alibi_slopes = slopes},
                .v = {4, 8, 16},
                .d_o = {1, 0}};
-    if (!solve(&s, paths[_i]))
-        return;
+    solve(&s, paths[_i]);
     CHECK("y", s.o, 9, (attn_real)(1 + 16.0 / 7 + 64.0 / 7 - 3.0 / 7));
     /* du = p (v - y) = (-5/4, -1/2, 7/4), distances 1, 0, 1 */
     CHECK("dslopes", s.dslopes, -0.5);
@@ -191,8 +180,7 @@ START_TEST(softcap_by_hand) {
                .k = {1, -1},
                .v = {10, 0},
                .d_o = {1}};
-    if (!solve(&s, paths[_i]))
-        return;
+    solve(&s, paths[_i]);
     CHECK("y", s.o, 9);
     CHECK("dq", s.dq, 0);
     CHECK("dk", s.dk, 0, 0);
@@ -210,28 +198,26 @@ START_TEST(dropout_in_training_only) {
     term_problem p = terms_make((attn_shape){2, 3, 33, 70, 5}, BTHD, &problem_plans[18], &plan, 5);
     const size_t bytes = p.base.o.size * sizeof(attn_real), rows = 2 * 3 * 33;
     p.config.kernel = paths[_i];
-    if (terms_supported(&p)) {
-        attn_real *plain = test_poison(p.base.o.size), *plain_lse = test_poison(rows);
-        attn_memory need;
-        attn_sdpa_saved saved;
-        test_ok(attn_sdpa_memory(&p.config, &p.base.in, &p.base.out, &need));
-        attn_arena arena = test_arena(need.training);
-        for (int run = 0; run < 3; run++) {
-            p.config.dropout = run == 0 ? 0 : 0.8;
-            test_ok(attn_sdpa_forward(&p.config, &p.base.in, &p.base.out, &arena, NULL));
-            if (run == 0) {
-                memcpy(plain, p.base.o.block, bytes);
-                memcpy(plain_lse, p.base.lse, rows * sizeof *plain_lse);
-            }
-            ck_assert_mem_eq(plain, p.base.o.block, bytes);
+    attn_real *plain = test_poison(p.base.o.size), *plain_lse = test_poison(rows);
+    attn_memory need;
+    attn_sdpa_saved saved;
+    test_ok(attn_sdpa_memory(&p.config, &p.base.in, &p.base.out, &need));
+    attn_arena arena = test_arena(need.training);
+    for (int run = 0; run < 3; run++) {
+        p.config.dropout = run == 0 ? 0 : 0.8;
+        test_ok(attn_sdpa_forward(&p.config, &p.base.in, &p.base.out, &arena, NULL));
+        if (run == 0) {
+            memcpy(plain, p.base.o.block, bytes);
+            memcpy(plain_lse, p.base.lse, rows * sizeof *plain_lse);
         }
-        test_ok(attn_sdpa_forward(&p.config, &p.base.in, &p.base.out, &arena, &saved));
-        ck_assert_mem_ne(plain, p.base.o.block, bytes);
-        ck_assert_mem_eq(plain_lse, p.base.lse, rows * sizeof *plain_lse);
-        attn_arena_destroy(&arena);
-        free(plain);
-        free(plain_lse);
+        ck_assert_mem_eq(plain, p.base.o.block, bytes);
     }
+    test_ok(attn_sdpa_forward(&p.config, &p.base.in, &p.base.out, &arena, &saved));
+    ck_assert_mem_ne(plain, p.base.o.block, bytes);
+    ck_assert_mem_eq(plain_lse, p.base.lse, rows * sizeof *plain_lse);
+    attn_arena_destroy(&arena);
+    free(plain);
+    free(plain_lse);
     terms_free(&p);
 }
 END_TEST
@@ -255,20 +241,17 @@ START_TEST(dropout_keeps_the_mean) {
                                 .dropout_seed = 29};
     const attn_sdpa_output out = {.context = o, .context_strides = rows};
     attn_memory need;
-    const attn_status status = attn_sdpa_memory(&config, &in, &out, &need);
-    if (status != ATTN_ERROR_UNSUPPORTED) {
-        attn_sdpa_saved saved;
-        attn_arena arena = test_arena(need.training);
-        double sum = 0;
-        test_ok(status);
-        test_ok(attn_sdpa_forward(&config, &in, &out, &arena, &saved));
-        for (size_t t = 0; t < T; t++) {
-            ck_assert_msg(fabs((double)o[t] - 1) < 5 * 0.018, "row %zu: %g", t, (double)o[t]);
-            sum += (double)o[t];
-        }
-        ck_assert(fabs(sum / (double)T * 0.75 - 0.75) < 0.002);
-        attn_arena_destroy(&arena);
+    test_ok(attn_sdpa_memory(&config, &in, &out, &need));
+    attn_sdpa_saved saved;
+    attn_arena arena = test_arena(need.training);
+    double sum = 0;
+    test_ok(attn_sdpa_forward(&config, &in, &out, &arena, &saved));
+    for (size_t t = 0; t < T; t++) {
+        ck_assert_msg(fabs((double)o[t] - 1) < 5 * 0.018, "row %zu: %g", t, (double)o[t]);
+        sum += (double)o[t];
     }
+    ck_assert(fabs(sum / (double)T * 0.75 - 0.75) < 0.002);
+    attn_arena_destroy(&arena);
     free(zeros);
     free(v);
     free(o);
@@ -342,45 +325,42 @@ START_TEST(gradients_are_gradients) {
             p.base.in.mask = (attn_mask){.causal = true};
         for (size_t n = 0; n < p.bias_count; n++) /* finite differences want finite numbers */
             p.bias[n] = isfinite(p.bias[n]) ? p.bias[n] : 0;
-        if (terms_supported(&p)) {
-            gradient_problem g = {.terms = &p};
-            add_tensor(&g, "q", p.base.q.data, p.base.dq.data, 2 * 4 * 5 * 3);
-            add_tensor(&g, "k", p.base.k.data, p.base.dk.data, 2 * 2 * 7 * 3);
-            add_tensor(&g, "v", p.base.v.data, p.base.dv.data, 2 * 2 * 7 * 3);
-            add_tensor(&g, "bias", p.bias, p.dbias, p.bias_count);
-            add_tensor(&g, "slopes", p.slopes, p.dslopes, 4);
-            add_tensor(&g, "sinks", p.sinks, p.dsinks, 4);
-            attn_real *x = test_poison(g.count);
-            for (size_t n = 0; n < g.num_tensors; n++)
-                memcpy(x + g.tensors[n].offset, g.parts[n], g.tensors[n].count * sizeof *x);
-            const attn_gradcheck_problem check = {.function = loss,
-                                                  .user = &g,
-                                                  .x = x,
-                                                  .count = g.count,
-                                                  .tensors = g.tensors,
-                                                  .num_tensors = g.num_tensors};
-            attn_gradcheck_tensor_report tensors[6];
-            attn_gradcheck_report report;
-            attn_memory need, scratch;
-            test_ok(attn_sdpa_memory(&p.config, &p.base.in, &p.base.out, &need));
-            test_ok(attn_gradcheck_memory(&check, NULL, &scratch));
-            g.arena = test_arena(need.training);
-            attn_arena arena = test_arena(scratch.inference);
-            test_ok(attn_gradcheck_run(&report, tensors, &check, NULL, &arena));
-            for (size_t n = 0; n < g.num_tensors; n++) {
-                /* a constant added to all of a row changes nothing: such a bias has gradient 0 */
-                const bool zero = tensors[n].result == ATTN_GRADCHECK_VACUOUS;
-                ck_assert_msg(
-                    tensors[n].result == ATTN_GRADCHECK_PASSED || zero,
-                    "kernel %d, terms %zu, %s: %s, element %zu: %g, measured %g, error %g",
-                    (int)paths[_i], t, g.tensors[n].name,
-                    attn_gradcheck_result_name(tensors[n].result), tensors[n].worst,
-                    tensors[n].claimed, tensors[n].measured, tensors[n].error);
-            }
-            attn_arena_destroy(&g.arena);
-            attn_arena_destroy(&arena);
-            free(x);
+        gradient_problem g = {.terms = &p};
+        add_tensor(&g, "q", p.base.q.data, p.base.dq.data, 2 * 4 * 5 * 3);
+        add_tensor(&g, "k", p.base.k.data, p.base.dk.data, 2 * 2 * 7 * 3);
+        add_tensor(&g, "v", p.base.v.data, p.base.dv.data, 2 * 2 * 7 * 3);
+        add_tensor(&g, "bias", p.bias, p.dbias, p.bias_count);
+        add_tensor(&g, "slopes", p.slopes, p.dslopes, 4);
+        add_tensor(&g, "sinks", p.sinks, p.dsinks, 4);
+        attn_real *x = test_poison(g.count);
+        for (size_t n = 0; n < g.num_tensors; n++)
+            memcpy(x + g.tensors[n].offset, g.parts[n], g.tensors[n].count * sizeof *x);
+        const attn_gradcheck_problem check = {.function = loss,
+                                              .user = &g,
+                                              .x = x,
+                                              .count = g.count,
+                                              .tensors = g.tensors,
+                                              .num_tensors = g.num_tensors};
+        attn_gradcheck_tensor_report tensors[6];
+        attn_gradcheck_report report;
+        attn_memory need, scratch;
+        test_ok(attn_sdpa_memory(&p.config, &p.base.in, &p.base.out, &need));
+        test_ok(attn_gradcheck_memory(&check, NULL, &scratch));
+        g.arena = test_arena(need.training);
+        attn_arena arena = test_arena(scratch.inference);
+        test_ok(attn_gradcheck_run(&report, tensors, &check, NULL, &arena));
+        for (size_t n = 0; n < g.num_tensors; n++) {
+            /* a constant added to all of a row changes nothing: such a bias has gradient 0 */
+            const bool zero = tensors[n].result == ATTN_GRADCHECK_VACUOUS;
+            ck_assert_msg(tensors[n].result == ATTN_GRADCHECK_PASSED || zero,
+                          "kernel %d, terms %zu, %s: %s, element %zu: %g, measured %g, error %g",
+                          (int)paths[_i], t, g.tensors[n].name,
+                          attn_gradcheck_result_name(tensors[n].result), tensors[n].worst,
+                          tensors[n].claimed, tensors[n].measured, tensors[n].error);
         }
+        attn_arena_destroy(&g.arena);
+        attn_arena_destroy(&arena);
+        free(x);
         terms_free(&p);
     }
 }
@@ -467,20 +447,18 @@ START_TEST(overlapping_bias) {
     p.config.kernel = paths[_i];
     p.base.in.bias = distances;
     p.base.in.bias_strides = (attn_broadcast){.query = 1, .key = 1};
-    if (terms_supported(&p)) {
-        attn_sdpa_saved saved;
-        attn_memory need;
-        test_ok(attn_sdpa_memory(&p.config, &p.base.in, &p.base.out, &need));
-        attn_arena arena = test_arena(need.training);
-        test_ok(attn_sdpa_forward(&p.config, &p.base.in, &p.base.out, &arena, &saved));
-        test_refused(attn_sdpa_backward(&p.config, &saved, p.base.d_o.data, &p.base.d_o.strides,
-                                        &p.base.grads, &arena),
-                     ATTN_ERROR_SHAPE);
-        p.base.grads.bias = NULL;
-        test_ok(attn_sdpa_backward(&p.config, &saved, p.base.d_o.data, &p.base.d_o.strides,
-                                   &p.base.grads, &arena));
-        attn_arena_destroy(&arena);
-    }
+    attn_sdpa_saved saved;
+    attn_memory need;
+    test_ok(attn_sdpa_memory(&p.config, &p.base.in, &p.base.out, &need));
+    attn_arena arena = test_arena(need.training);
+    test_ok(attn_sdpa_forward(&p.config, &p.base.in, &p.base.out, &arena, &saved));
+    test_refused(attn_sdpa_backward(&p.config, &saved, p.base.d_o.data, &p.base.d_o.strides,
+                                    &p.base.grads, &arena),
+                 ATTN_ERROR_SHAPE);
+    p.base.grads.bias = NULL;
+    test_ok(attn_sdpa_backward(&p.config, &saved, p.base.d_o.data, &p.base.d_o.strides,
+                               &p.base.grads, &arena));
+    attn_arena_destroy(&arena);
     terms_free(&p);
 }
 END_TEST
@@ -496,12 +474,10 @@ START_TEST(empty_inputs) {
         p.base.in.bias_strides = (attn_broadcast){0};
         p.base.grads.bias = &dbias;
         p.config.kernel = paths[_i];
-        if (terms_supported(&p)) {
-            problem_run(&p.config, &p.base);
-            ck_assert(dbias == 0 && p.dsinks[0] == 0 && p.dsinks[1] == 0 && p.dslopes[1] == 0);
-            for (size_t row = 0; row < 12 && n == 0; row++)
-                ck_assert(p.base.lse[row] == p.sinks[row / 3 % 2]);
-        }
+        problem_run(&p.config, &p.base);
+        ck_assert(dbias == 0 && p.dsinks[0] == 0 && p.dsinks[1] == 0 && p.dslopes[1] == 0);
+        for (size_t row = 0; row < 12 && n == 0; row++)
+            ck_assert(p.base.lse[row] == p.sinks[row / 3 % 2]);
         terms_free(&p);
     }
 }
