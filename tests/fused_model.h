@@ -363,6 +363,9 @@ static inline void fused_run_some(fused_results *r, const fused_case *c, fused_l
         .context = out.at, .context_strides = out.strides, .lse = r->lse};
     attni_sdpa call = {.input = &input,
                        .shape = *s,
+                       .tokens = *s,
+                       .rows = s->batch * s->num_heads * s->len_q,
+                       .pairs = s->batch * s->num_heads * s->len_q * s->len_k,
                        .scale = c->scale,
                        .threads = threads,
                        .softcap = c->terms.softcap,
