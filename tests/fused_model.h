@@ -175,6 +175,13 @@ static inline wide model_dropout(const fused_terms *terms, size_t b, size_t h, s
                                                                 : 0;
 }
 
+static inline double model_top(const attn_real *x, size_t d) {
+    double top = 0;
+    for (size_t e = 0; e < d; e++)
+        top = fabs((double)x[e]) > top ? fabs((double)x[e]) : top;
+    return top;
+}
+
 /* All results of a case. */
 static inline void model_run(fused_results *r, const fused_case *c, bool narrow) {
     const attn_shape *s = &c->shape;
@@ -203,12 +210,14 @@ static inline void model_run(fused_results *r, const fused_case *c, bool narrow)
             const attn_real *query = c->query + at, *dcontext = c->dcontext + at;
             r->lse[bh * s->len_q + i] =
                 (attn_real)model_weights(weights, factors, c, &mask, b, h, i, narrow);
+            const double query_top = model_top(query, d);
             for (size_t e = 0; e < d; e++)
                 row[e] = drow[e] = 0;
             for (size_t j = 0; j < s->len_k; j++) {
                 keep[j] = model_round(model_dropout(&c->terms, b, h, i, j), narrow);
                 const wide weight = model_round(weights[j] * keep[j], narrow);
-                for (size_t e = 0; e < d && mask_allows(&mask, b, h, i, j, s->len_k); e++)
+                const bool allowed = mask_allows(&mask, b, h, i, j, s->len_k);
+                for (size_t e = 0; e < d && allowed; e++)
                     row[e] = model_round(row[e] + weight * (wide)value[j * d + e], narrow);
             }
             wide delta = 0;
@@ -235,9 +244,9 @@ static inline void model_run(fused_results *r, const fused_case *c, bool narrow)
                 const wide dscore =
                     model_round(dterm * factors[j], narrow) * (wide)(attn_real)c->scale;
                 const double size = (double)(size_of_term * fabsl((wide)c->scale));
+                const double top = fmax(model_top(key + j * d, d), query_top);
+                r->dscore_size = fmax(r->dscore_size, size * top);
                 for (size_t e = 0; e < d; e++) {
-                    const double x = fmax(fabs((double)key[j * d + e]), fabs((double)query[e]));
-                    r->dscore_size = fmax(r->dscore_size, size * x);
                     drow[e] = model_round(drow[e] + dscore * (wide)key[j * d + e], narrow);
                     dkey[j * d + e] =
                         model_round(dkey[j * d + e] + dscore * (wide)query[e], narrow);
