@@ -43,12 +43,14 @@ static attn_status broadcast(size_t *count, attn_broadcast *strides, const char 
     return status;
 }
 
-/* About `most - 1` of `most` are true, the first one certainly: pair (0,0) is never blocked. */
+/* About `most - 1` of `most` are true, the first one certainly, the last of several not: pair (0,0)
+ * is never blocked, and what has no keys dimension has a row without keys. */
 static uint8_t *draw_bytes(size_t count, uint32_t most, uint64_t seed) {
     uint8_t *bytes = tool_alloc(count, 1);
     attn_random random = attn_random_seed(seed, 0xA77E);
     for (size_t i = 0; i < count; i++)
         bytes[i] = attn_random_below(&random, most) > 0;
+    bytes[count - 1] = 0;
     bytes[0] = 1;
     return bytes;
 }
