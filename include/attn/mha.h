@@ -190,6 +190,7 @@ ATTN_API attn_status attn_mha_keys_backward(const attn_mha_config *config,
                                             const attn_mha_input *input, attn_real *dk,
                                             attn_real *dv, const attn_mha_params *dparams,
                                             const attn_mha_input_grads *dinput);
+
 /* The attention weights of a forward that saved, on either path: attn_sdpa_weights. */
 ATTN_API attn_status attn_mha_weights(const attn_mha_config *config, const attn_mha_saved *saved,
                                       size_t head, attn_real *weights, attn_arena *arena);
