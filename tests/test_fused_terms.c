@@ -266,6 +266,55 @@ START_TEST(alibi_from_afar) {
 }
 END_TEST
 
+/* Beside a sink, which stays where it is, distances count in full: both paths agree. */
+START_TEST(alibi_beside_a_sink) {
+    if (!fused_select(_i))
+        return;
+    enum { B = 2, H = 2, LQ = 35, LK = 70, D = 8, ROWS = B * H * LQ };
+    const int64_t offsets[] = {0, 35, 90, -90, 1000, INT64_C(1) << 40, INT64_MIN, INT64_MAX};
+    const attn_real sinks[H] = {(attn_real)0.5, (attn_real)-300};
+    const attn_shape s = {B, H, LQ, LK, D};
+    const attn_strides rows_q = attn_strides_bhtd(LQ, H, D), rows_k = attn_strides_bhtd(LK, H, D);
+    fused_case c = fused_case_random(s, (attn_mask){0}, 85);
+    for (size_t n = 0; n < sizeof offsets / sizeof *offsets; n++) {
+        attn_real context[2][ROWS * D], lse[2][ROWS], dq[2][ROWS * D], slopes[2][H], dsinks[2][H];
+        for (int path = 0; path < 2; path++) {
+            const attn_sdpa_config config = {
+                .alibi = true, .kernel = path ? ATTN_KERNEL_FUSED : ATTN_KERNEL_REFERENCE};
+            const attn_sdpa_input input = {
+                .shape = s,
+                .query = c.query,
+                .key = c.key,
+                .value = c.value,
+                .query_strides = rows_q,
+                .key_strides = rows_k,
+                .value_strides = rows_k,
+                .mask = {.causal_align = ATTN_CAUSAL_OFFSET, .causal_offset = offsets[n]},
+                .alibi_slopes = some_slopes,
+                .sinks = sinks};
+            const attn_sdpa_output output = {
+                .context = context[path], .context_strides = rows_q, .lse = lse[path]};
+            const attn_sdpa_grads grads = {.query = dq[path],
+                                           .query_strides = rows_q,
+                                           .alibi_slopes = slopes[path],
+                                           .sinks = dsinks[path]};
+            attn_arena arena = test_arena(1 << 21);
+            attn_sdpa_saved saved;
+            test_ok(attn_sdpa_forward(&config, &input, &output, &arena, &saved));
+            test_ok(attn_sdpa_backward(&config, &saved, c.dcontext, &rows_q, &grads, &arena));
+            attn_arena_destroy(&arena);
+        }
+        const double close = 200 * TEST_EPSILON;
+        test_close("context", context[1], context[0], ROWS * D, close, close);
+        test_close("lse", lse[1], lse[0], ROWS, 0, close);
+        test_close("dquery", dq[1], dq[0], ROWS * D, close, close);
+        test_close("dslopes", slopes[1], slopes[0], H, close * 1000, close);
+        test_close("dsinks", dsinks[1], dsinks[0], H, close, close);
+    }
+    fused_case_free(&c);
+}
+END_TEST
+
 START_TEST(same_bits_for_any_number_of_threads) {
     if (!fused_select(_i))
         return;
@@ -349,6 +398,7 @@ int main(void) {
     tcase_add_loop_test(tcase, huge_negative_bias, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, nan_behind_a_blocking_bias, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, alibi_from_afar, 0, ATTN_ISA_COUNT);
+    tcase_add_loop_test(tcase, alibi_beside_a_sink, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, same_bits_for_any_number_of_threads, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, empty_calls, 0, ATTN_ISA_COUNT);
     suite_add_tcase(suite, tcase);

@@ -68,17 +68,13 @@ typedef struct attni_fused_head {
                      visible. May be NULL in a forward that needs no backward. */
 } attni_fused_head;
 
-/* How far query i stands outside of the keys 0 .. Lk - 1: see fused_terms.h. */
+/* How far query i stands outside of the keys 0 .. Lk - 1, where that is left out of its distances:
+ * see fused_terms.h. */
 static inline double attni_fused_outside(const attni_fused_head *head, size_t i) {
     const double place = (double)i + (double)head->place, last = (double)head->len_k - 1;
-    return head->len_k == 0 ? 0 : place < 0 ? -place : place > last ? place - last : 0;
-}
-
-/* The sink as row i meets it: among scores that are higher than they should be by as much. */
-static inline real attni_fused_sink(const attni_fused_head *head, size_t i) {
-    if (head->slope == 0)
-        return head->sink;
-    return (real)((double)head->sink + (double)head->slope * attni_fused_outside(head, i));
+    if (head->has_sink || head->len_k == 0)
+        return 0;
+    return place < 0 ? -place : place > last ? place - last : 0;
 }
 
 /* What the backward of a head reads and writes besides; a gradient not wanted has at == NULL. */

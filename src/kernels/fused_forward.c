@@ -196,8 +196,7 @@ static void pass_open(const pass *p, size_t n, size_t query, size_t num_queries)
     pack_columns(p->query + part, &rows, num_queries, head->d_head, head->scale, NULL);
     memset(p->context + part, 0, p->width * QUERY_TILE * sizeof(real));
     for (size_t i = 0; i < QUERY_TILE; i++) { /* a sink is the first logit that a row meets */
-        p->max[n * QUERY_TILE + i] =
-            head->has_sink ? attni_fused_sink(head, query + i) : -(real)INFINITY;
+        p->max[n * QUERY_TILE + i] = head->has_sink ? head->sink : -(real)INFINITY;
         p->sum[n * QUERY_TILE + i] = head->has_sink ? 1 : 0;
     }
 }

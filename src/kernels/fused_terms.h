@@ -9,8 +9,8 @@
  *
  * ALiBi takes p from the nearest key where it lies outside of them. That takes one number, how far
  * outside it is, from every |p - j| of a row: P is as it was, and however far the keys are a float
- * still tells their distances apart. The row's maximum m is higher by slope times that number, and
- * a sink, which is no key, must be so, too.
+ * still tells their distances apart. The row's maximum m is higher by slope times that number. A
+ * sink is no key and would have to be raised as well; beside one nothing is left out.
  */
 #ifndef ATTNI_KERNELS_FUSED_TERMS_H
 #define ATTNI_KERNELS_FUSED_TERMS_H
@@ -41,9 +41,12 @@ static inline int64_t alibi_place(const attni_fused_head *head) {
     return head->place < low ? low : head->place > high ? high : head->place;
 }
 
-/* Places of the queries of vector v among the tile's keys, none outside of the head's keys. */
+/* Places of the queries of vector v among the tile's keys. */
 VINLINE vreal alibi_places(const tile *t, const attni_fused_head *head, size_t v) {
-    const int64_t first = (int64_t)(t->query + v * VLEN) + alibi_place(head) - (int64_t)t->key;
+    const size_t query = t->query + v * VLEN;
+    if (head->has_sink)
+        return vsplat((real)((double)query + (double)head->place - (double)t->key)) + vlane();
+    const int64_t first = (int64_t)query + alibi_place(head) - (int64_t)t->key;
     const vreal low = vsplat((real) - (int64_t)t->key);
     const vreal high = vsplat((real)((int64_t)(head->len_k - 1) - (int64_t)t->key));
     const vreal place = vsplat((real)first) + vlane();
@@ -63,27 +66,16 @@ static inline void tile_alibi(real *scores, const tile *t, const attni_fused_hea
     }
 }
 
-/* What alibi_places() left out; dU adds up to 0 in a row without a sink, and it makes no
- * difference.
- */
-VINLINE vreal alibi_outside(const tile *t, const attni_fused_head *head, size_t v) {
-    real outside[VLEN] = {0};
-    for (size_t lane = 0; lane < VLEN && head->has_sink; lane++)
-        outside[lane] = (real)attni_fused_outside(head, t->query + v * VLEN + lane);
-    return vload(outside);
-}
-
 /* sum of dU·|p - j| */
 static inline double tile_distances(const real *dscores, const tile *t,
                                     const attni_fused_head *head) {
     double total = 0;
     for (size_t v = 0; v < t->vectors; v++) {
         const vreal place = alibi_places(t, head, v);
-        const vreal outside = alibi_outside(t, head, v);
         const real *ds = dscores + v * VLEN;
         vreal sum = vzero();
         for (size_t j = t->first[v]; j < t->limit[v]; j++)
-            sum += vload(ds + j * QUERY_TILE) * (vabs(place - vsplat((real)j)) + outside);
+            sum += vload(ds + j * QUERY_TILE) * vabs(place - vsplat((real)j));
         total += (double)vsum(sum);
     }
     return total;

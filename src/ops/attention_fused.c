@@ -355,7 +355,7 @@ static real sink_gradient(const job *j, size_t h) {
         const attni_fused_head head = head_of(j, &of);
         const attni_rows dcontext = rows_of(head_query(&of, j->dcontext, &j->dcontext_strides));
         for (size_t i = 0; i < head.len_q && head.sink != -(real)INFINITY; i++) {
-            const double above = (double)attni_fused_sink(&head, i) - (double)head.row_max[i];
+            const double above = (double)head.sink - (double)head.row_max[i];
             sum -= exp(above) / (double)head.row_sum[i] *
                    row_delta(head.context.at + i * head.context.stride,
                              dcontext.at + i * dcontext.stride, shape->d_head);
