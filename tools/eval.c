@@ -9,16 +9,6 @@ static const char about[] =
     "output, log-sum-exp, weights and gradients go to another. tests/cases/README.md describes\n"
     "both.";
 
-/* --kernel, where it is given, goes before the case's own wish. */
-static void choose_kernel(eval_case *c, int kernel, bool given) {
-    if (given)
-        c->kernel = (attn_kernel)kernel;
-    if (c->kernel == ATTN_KERNEL_FUSED && c->weights) {
-        tool_warn("%s: the fused kernel never holds the weights: the reference runs", c->path);
-        c->kernel = ATTN_KERNEL_REFERENCE;
-    }
-}
-
 int command_eval(int argc, char **argv) {
     static const char *const kernels[] = {"auto", "reference", "fused", NULL};
     const char *result = NULL, *path = NULL;
@@ -55,7 +45,8 @@ int command_eval(int argc, char **argv) {
     status = eval_case_read(&c, path);
     if (status == TOOL_OK) {
         c.weights |= weights;
-        choose_kernel(&c, kernel, kernel_given);
+        if (kernel_given)
+            c.kernel = (attn_kernel)kernel;
         status = c.dtype == ATTN_DTYPE_F64 ? eval64_run(&c, result) : eval_run(&c, result);
     }
     eval_case_free(&c);

@@ -123,13 +123,9 @@ static void arrays_free(arrays *a) {
     free(a->sinks);
 }
 
-/* The reference runs where the fused kernel was asked for and says that it cannot. */
-static bool use_reference(const eval_case *c, attn_status status, attn_kernel *kernel) {
-    if (status != ATTN_ERROR_UNSUPPORTED || *kernel != ATTN_KERNEL_FUSED)
-        return false;
-    tool_warn("%s: %s: the reference runs", c->path, attn_error_message());
-    *kernel = ATTN_KERNEL_REFERENCE;
-    return true;
+/* Whether something is asked of what the forward keeps. */
+static bool keeps(const eval_case *c) {
+    return c->grad_output || c->weights;
 }
 
 static attn_status run_layer(const eval_case *c, const arrays *a, result *r) {
@@ -173,7 +169,6 @@ static attn_status run_layer(const eval_case *c, const arrays *a, result *r) {
                                .has_rope_position = c->has_rope_position,
                                .rope_position = c->rope_position,
                                .rope_key_position = c->rope_key_position,
-                               .weights = a->weights,
                                .lse = a->lse,
                                .bias = a->bias,
                                .bias_strides = c->bias_strides};
@@ -182,13 +177,12 @@ static attn_status run_layer(const eval_case *c, const arrays *a, result *r) {
     attn_memory need = {0};
     attn_mha_saved saved;
     attn_status status = attn_mha_memory(&config, &in, &need);
-    if (use_reference(c, status, &config.kernel))
-        status = attn_mha_memory(&config, &in, &need);
     if (status == ATTN_OK)
-        status = create_arena(&arena, c, r, c->grad_output ? need.training : need.inference);
+        status = create_arena(&arena, c, r, keeps(c) ? need.training : need.inference);
     if (status == ATTN_OK)
-        status =
-            attn_mha_forward(&config, &w, &in, a->output, &arena, c->grad_output ? &saved : NULL);
+        status = attn_mha_forward(&config, &w, &in, a->output, &arena, keeps(c) ? &saved : NULL);
+    if (status == ATTN_OK && c->weights)
+        status = attn_mha_weights(&config, &saved, ATTN_ALL_HEADS, a->weights, &arena);
     if (status == ATTN_OK && c->grad_output)
         status = attn_mha_backward(&config, &w, &saved, a->grad_output, &dw, &dx, &arena);
     attn_arena_destroy(&arena);
@@ -251,10 +245,8 @@ static attn_status run_core(const eval_case *c, const arrays *a, const result *r
                                 .bias = a->bias,
                                 .bias_strides = c->bias_strides,
                                 .sinks = a->sinks};
-    const attn_sdpa_output out = {.context = a->output,
-                                  .context_strides = query_strides,
-                                  .weights = a->weights,
-                                  .lse = a->lse};
+    const attn_sdpa_output out = {
+        .context = a->output, .context_strides = query_strides, .lse = a->lse};
     const size_t count_k = s->batch * s->len_k * s->num_kv_heads * s->d_head;
     attn_real *self_dkey = c->key ? NULL : tool_alloc(count_k, sizeof *self_dkey);
     attn_real *self_dvalue = c->key ? NULL : tool_alloc(count_k, sizeof *self_dvalue);
@@ -272,12 +264,12 @@ static attn_status run_core(const eval_case *c, const arrays *a, const result *r
     attn_status status = turn(c, attn_rope_forward, a->query, key);
     if (status == ATTN_OK)
         status = attn_sdpa_memory(&config, &in, &out, &need);
-    if (use_reference(c, status, &config.kernel))
-        status = attn_sdpa_memory(&config, &in, &out, &need);
     if (status == ATTN_OK)
-        status = create_arena(&arena, c, r, c->grad_output ? need.training : need.inference);
+        status = create_arena(&arena, c, r, keeps(c) ? need.training : need.inference);
     if (status == ATTN_OK)
-        status = attn_sdpa_forward(&config, &in, &out, &arena, c->grad_output ? &saved : NULL);
+        status = attn_sdpa_forward(&config, &in, &out, &arena, keeps(c) ? &saved : NULL);
+    if (status == ATTN_OK && c->weights)
+        status = attn_sdpa_weights(&config, &saved, ATTN_ALL_HEADS, a->weights, &arena);
     if (status == ATTN_OK && c->grad_output)
         status =
             attn_sdpa_backward(&config, &saved, a->grad_output, &query_strides, &grads, &arena);
