@@ -186,6 +186,26 @@ START_TEST(bias_under_a_mask) {
 }
 END_TEST
 
+/* Windows that begin anywhere in a tile, at widths of a head that cut tiles differently: a bias has
+ * no gradient from keys that no query of a vector may see. */
+START_TEST(bias_beside_a_window) {
+    if (!fused_select(_i))
+        return;
+    static const size_t widths[] = {5, 64, 96, 100};
+    for (size_t n = 0; n < sizeof widths / sizeof *widths; n++)
+        for (size_t left = 0; left < 14; left += n == 0 ? 1 : 3)
+            for (int turned = 0; turned < 2; turned++) {
+                const attn_shape s = {1, 2, 49, 53, widths[n]};
+                const attn_mask mask = {.window = {.left_on = true, .left = left}};
+                fused_case c = fused_case_random(s, mask, 60 + left);
+                attn_real *bias = add_bias(&c, turned ? TURNED : FULL, 1, 61);
+                fused_check("bias beside a window", &c, BHTD, 1);
+                fused_case_free(&c);
+                free(bias);
+            }
+}
+END_TEST
+
 /* A finite bias blocks nothing, however negative: rows of -1e30 share equally, and elsewhere it
  * leaves no weight but does no harm. */
 START_TEST(huge_negative_bias) {
@@ -395,6 +415,7 @@ int main(void) {
     tcase_add_loop_test(tcase, lengths_around_the_tiles, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, longer_calls, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, bias_under_a_mask, 0, ATTN_ISA_COUNT);
+    tcase_add_loop_test(tcase, bias_beside_a_window, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, huge_negative_bias, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, nan_behind_a_blocking_bias, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, alibi_from_afar, 0, ATTN_ISA_COUNT);

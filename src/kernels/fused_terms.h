@@ -195,8 +195,10 @@ static inline void tile_dbias_by_queries(const real *dscores, const tile *t,
             const size_t queries = t->num_queries - v * VLEN, keys = t->limit[v] - row;
             real *db = dbias + v * VLEN * head->bias_query + row * head->bias_key;
             vreal block[VLEN];
-            for (size_t j = 0; j < VLEN; j++)
-                block[j] = j < keys ? vload(dscores + (row + j) * QUERY_TILE + v * VLEN) : vzero();
+            for (size_t j = 0; j < VLEN; j++) /* what lies beyond the limits may be anything */
+                block[j] = row + j >= t->first[v] && j < keys
+                               ? vload(dscores + (row + j) * QUERY_TILE + v * VLEN)
+                               : vzero();
             vtranspose(block);
             for (size_t i = 0; i < VLEN && i < queries; i++, db += head->bias_query)
                 bias_add(db, head->bias_key, keys, block[i]);
