@@ -19,8 +19,9 @@ static const decode_case decode_cases[] = {
     {"one key", 64, 1, 1, 1, 0, ALL, {0, 1}, 0, 0},
     {"one width", 1, 1, 1, 7, 6, ALL, {0, 7}, 0, 0},
     {"odd width", 5, 2, 1, 40, 30, ALL, {0, 31}, 0, 0},
-    {"a block and one", 64, 1, 1, 300, 256, ALL, {0, 257}, 0, 0},
-    {"two blocks", 64, 4, 1, 512, 511, ALL, {0, 512}, 0, 0},
+    {"a block and one", 64, 1, 1, 1100, 1024, ALL, {0, 1025}, 0, 0},
+    {"three blocks", 32, 4, 1, 2200, 2110, ALL, {0, 2111}, 0, 0},
+    {"blocks of wide rows", 257, 2, 2, 600, 520, ALL, {0, 522}, 0, 0},
     {"seven heads", 80, 7, 1, 300, 290, ALL, {0, 291}, 0, 0},
     {"three heads, odd width", 67, 3, 1, 130, 100, ALL, {0, 101}, 0, 0},
     {"wide", 257, 2, 1, 70, 60, ALL, {0, 61}, 0, 0},
@@ -202,15 +203,15 @@ END_TEST
 
 /* Weights of -inf alone: a whole block whose scores are -inf comes before one with numbers. */
 START_TEST(a_first_block_of_minus_infinities) {
-    enum { KEYS = 300 };
+    enum { KEYS = 1200 };
     const attni_kernels *kernels = attni_kernels_for((attn_isa)_i);
     if (!kernels)
         return;
     attn_real query = 1, key[KEYS], value[KEYS], max, sum, context;
-    _Alignas(64) static attn_real scratch[8192];
+    _Alignas(64) static attn_real scratch[8192]; /* the first block has 1024 keys */
     ck_assert_uint_le(kernels->decode_scratch(1, 1), 8192);
     for (size_t j = 0; j < KEYS; j++) {
-        key[j] = j < 290 ? -(attn_real)INFINITY : 0;
+        key[j] = j < 1190 ? -(attn_real)INFINITY : 0;
         value[j] = (attn_real)j;
     }
     const attni_decode_head head = {.d_head = 1,
@@ -230,8 +231,8 @@ START_TEST(a_first_block_of_minus_infinities) {
     kernels->decode(&head, (attni_range){0, KEYS}, scratch);
     ck_assert_double_eq((double)max, 0);
     ck_assert_double_eq((double)sum, 10);
-    ck_assert_double_eq((double)context, 2945);
-    kernels->decode(&head, (attni_range){0, 280}, scratch);
+    ck_assert_double_eq((double)context, 11945);
+    kernels->decode(&head, (attni_range){0, 1100}, scratch);
     ck_assert(max == -(attn_real)INFINITY && sum == 0 && context == 0);
 }
 END_TEST

@@ -5,8 +5,9 @@
 #include <math.h>
 
 enum {
-    KEYS = 256, /* of a block: its keys and values stay in the second cache */
-    BATCH = 4,  /* vectors of scores that are taken at a time */
+    KEYS = 1024,           /* of a block at most, and fewer where they are wide: keys and values */
+    BLOCK_BYTES = 1 << 18, /* take so many bytes each, and stay in the second cache */
+    BATCH = 4,             /* vectors of scores that are taken at a time */
     LINE = 64,
     FETCHED_LINES = 64 /* of what is read next */
 };
@@ -25,6 +26,10 @@ typedef struct block {
 
 size_t KERNEL(decode_scratch)(size_t d_head, size_t rows) {
     return DOT_MOST_X * KEYS + rows * d_head;
+}
+
+static size_t block_keys(size_t d_head) {
+    return size_max(size_min(BLOCK_BYTES / (d_head * sizeof(real)), KEYS), BATCH * VLEN);
 }
 
 /* s = c·tanh(s/c) - slope·(p - j), -inf past the last key. */
@@ -222,11 +227,11 @@ static void start(const attni_decode_head *head, real *query) {
 /* A block ends where the ring does. */
 void KERNEL(decode)(const attni_decode_head *head, attni_range keys, real *scratch) {
     real *query = scratch + DOT_MOST_X * KEYS;
-    const size_t d = head->d_head;
+    const size_t d = head->d_head, most = block_keys(d);
     start(head, query);
     for (size_t first = keys.begin, next; first < keys.end; first = next) {
         const size_t slot = first % head->capacity;
-        next = first + size_min(size_min(KEYS, keys.end - first), head->capacity - slot);
+        next = first + size_min(size_min(most, keys.end - first), head->capacity - slot);
         fetch(head->value + slot * d, next - first, d);
         for (size_t t = 0; t < head->tokens; t++) {
             const size_t position = head->position + t;

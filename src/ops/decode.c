@@ -26,10 +26,10 @@ enum {
 typedef struct job {
     const attni_decode *call;
     const attni_kernels *kernels;
-    size_t group, width;       /* query heads of a task; reals of a row of `projected` */
-    size_t blocks, block_rows; /* of a sample's new tokens; rows (tokens and heads) of one */
-    size_t parts, tasks;
-    real *max, *sum, *context; /* (tasks, block_rows), context also times d */
+    size_t group, width;         /* query heads of a task; reals of a row of `projected` */
+    size_t blocks, block_rows;   /* of a sample's new tokens; rows (tokens and heads) of one */
+    size_t places, parts, tasks; /* parts of each place at most */
+    real *max, *sum, *context;   /* (tasks, block_rows), context also times d */
     real *scratch;
     size_t scratch_size, slots;
 } job;
@@ -59,35 +59,69 @@ static size_t parts_of(const job *j, const place *p) {
     return size_max(size_min(j->parts, size_div_up(p->keys.end - p->keys.begin, LEAST_KEYS)), 1);
 }
 
-static void run_task(const job *j, size_t task, size_t slot) {
+/* Part `part` of `parts` of a place. */
+static void run_task(const job *j, const place *p, size_t number, size_t part, size_t parts,
+                     real *scratch) {
     const attni_decode *call = j->call;
-    const size_t d = call->d_head, cached = call->capacity * d;
-    const place p = place_of(j, task / j->parts);
-    const size_t part = task % j->parts, parts = parts_of(j, &p);
-    if (p.tokens == 0 || part >= parts)
-        return;
-    const size_t size = size_div_up(p.keys.end - p.keys.begin, parts);
-    const attni_range keys = {p.keys.begin + part * size,
-                              size_min(p.keys.end, p.keys.begin + (part + 1) * size)};
-    const size_t at = (p.b * call->num_kv_heads + p.kv) * cached;
-    const attni_decode_head head = {
-        .d_head = d,
-        .group = j->group,
-        .tokens = p.tokens,
-        .query = call->projected + (call->starts[p.b] + p.first) * j->width + p.kv * j->group * d,
-        .query_token = j->width,
-        .key = call->key + at,
-        .value = call->value + at,
-        .capacity = call->capacity,
-        .position = call->lengths[p.b] + p.first,
-        .left = call->left,
-        .scale = (real)call->scale,
-        .softcap = (real)call->softcap,
-        .slopes = call->slopes ? call->slopes + p.kv * j->group : NULL,
-        .max = j->max + task * j->block_rows,
-        .sum = j->sum + task * j->block_rows,
-        .context = j->context + task * j->block_rows * d};
-    j->kernels->decode(&head, keys, j->scratch + slot * j->scratch_size);
+    const size_t d = call->d_head, task = number * j->parts + part;
+    const size_t size = size_div_up(p->keys.end - p->keys.begin, parts);
+    const attni_range keys = {p->keys.begin + part * size,
+                              size_min(p->keys.end, p->keys.begin + (part + 1) * size)};
+    const size_t cached = (p->b * call->num_kv_heads + p->kv) * call->capacity * d;
+    const attni_decode_head head = {.d_head = d,
+                                    .group = j->group,
+                                    .tokens = p->tokens,
+                                    .query = call->projected +
+                                             (call->starts[p->b] + p->first) * j->width +
+                                             p->kv * j->group * d,
+                                    .query_token = j->width,
+                                    .key = call->key + cached,
+                                    .value = call->value + cached,
+                                    .capacity = call->capacity,
+                                    .position = call->lengths[p->b] + p->first,
+                                    .left = call->left,
+                                    .scale = (real)call->scale,
+                                    .softcap = (real)call->softcap,
+                                    .slopes = call->slopes ? call->slopes + p->kv * j->group : NULL,
+                                    .max = j->max + task * j->block_rows,
+                                    .sum = j->sum + task * j->block_rows,
+                                    .context = j->context + task * j->block_rows * d};
+    j->kernels->decode(&head, keys, scratch);
+}
+
+/* Pairs of tokens and keys. */
+static double work_of(const place *p) {
+    return (double)p->tokens * (double)(p->keys.end - p->keys.begin);
+}
+
+static double whole_work(const job *j) {
+    double work = 0;
+    for (size_t number = 0; number < j->places; number++) {
+        const place p = place_of(j, number);
+        work += work_of(&p);
+    }
+    return work;
+}
+
+/* The tasks whose middle lies in the share-th of `shares` equal parts of the work, in order: so
+ * each thread reads the same keys as in the last call. Handed to whoever is free, they would wander
+ * from one core's cache to another's, and decoding took half as long again. */
+static void run_share(const job *j, double work, size_t share, size_t shares) {
+    double before = 0;
+    for (size_t number = 0; number < j->places; number++) {
+        const place p = place_of(j, number);
+        const size_t parts = parts_of(j, &p);
+        const double each = work_of(&p) / (double)parts;
+        for (size_t part = 0; part < parts && p.tokens > 0; part++) {
+            const double middle = before + ((double)part + 0.5) * each;
+            const size_t owner = (size_t)(middle / work * (double)shares);
+            if (owner > share)
+                return;
+            if (owner == share)
+                run_task(j, &p, number, part, parts, j->scratch + share * j->scratch_size);
+        }
+        before += work_of(&p);
+    }
 }
 
 /* One row: query head `row` mod group of a token. */
@@ -97,7 +131,7 @@ static void merge_row(const job *j, const place *p, size_t number, size_t parts,
     const size_t token = call->starts[p->b] + p->first + row / j->group;
     const size_t first = number * j->parts * j->block_rows + row;
     real *context = call->context + (token * call->num_heads + h) * d;
-    double top = call->sinks ? (double)call->sinks[h] : -INFINITY, sum;
+    double factors[WANTED_TASKS], top = call->sinks ? (double)call->sinks[h] : -INFINITY, sum;
     for (size_t part = 0; part < parts; part++)
         top = fmax(top, (double)j->max[first + part * j->block_rows]);
     if (top == -INFINITY)
@@ -105,14 +139,15 @@ static void merge_row(const job *j, const place *p, size_t number, size_t parts,
     sum = call->sinks ? exp((double)call->sinks[h] - top) : 0;
     for (size_t part = 0; part < parts; part++) {
         const size_t at = first + part * j->block_rows;
-        sum += (double)j->sum[at] * exp((double)j->max[at] - top);
+        factors[part] = exp((double)j->max[at] - top);
+        sum += (double)j->sum[at] * factors[part];
     }
     memset(context, 0, d * sizeof *context);
     for (size_t part = 0; part < parts && sum != 0; part++) {
-        const size_t at = first + part * j->block_rows;
-        const real factor = (real)(exp((double)j->max[at] - top) / sum);
+        const real *from = j->context + (first + part * j->block_rows) * d;
+        const real factor = (real)(factors[part] / sum);
         for (size_t c = 0; c < d; c++)
-            context[c] += factor * j->context[at * d + c];
+            context[c] += factor * from[c];
     }
 }
 
@@ -123,39 +158,19 @@ static void merge(const job *j, size_t number) {
         merge_row(j, &p, number, parts, row);
 }
 
-/* How many threads find enough to do. */
-static size_t threads_worth(const job *j) {
-    const attni_decode *call = j->call;
-    double pairs = 0;
-    for (size_t b = 0; b < call->batch; b++) {
-        const size_t seen =
-            size_min(call->lengths[b] + call->counts[b], size_add_capped(call->left, BLOCK_TOKENS));
-        pairs += (double)call->num_heads * (double)call->counts[b] * (double)seen;
-    }
-    return pairs * (double)call->d_head < (double)PARALLEL_MIN_WORK ? 1 : j->slots;
-}
-
 static void run(const job *j) {
-    const size_t places = j->tasks / j->parts;
-#ifdef _OPENMP
-    const size_t threads = threads_worth(j);
-    if (threads > 1) {
+    const double work = whole_work(j);
+    const double steps = work * (double)j->group * (double)j->call->d_head; /* multiply-adds */
+    const size_t threads = steps < (double)PARALLEL_MIN_WORK ? 1 : j->slots;
+    (void)threads; /* without OpenMP */
 #pragma omp parallel num_threads((int)threads)
-        {
-#pragma omp for schedule(dynamic, 1)
-            for (size_t task = 0; task < j->tasks; task++)
-                run_task(j, task, thread_slot());
-#pragma omp for schedule(static)
-            for (size_t number = 0; number < places; number++)
-                merge(j, number);
-        }
-        return;
+    {
+        run_share(j, work, thread_slot(), thread_count());
+#pragma omp barrier
+#pragma omp for schedule(static) nowait
+        for (size_t number = 0; number < j->places; number++)
+            merge(j, number);
     }
-#endif
-    for (size_t task = 0; task < j->tasks; task++)
-        run_task(j, task, 0);
-    for (size_t number = 0; number < places; number++)
-        merge(j, number);
 }
 
 /* The same for every length that the cache can have, so that the memory of a call is, too. False
@@ -163,16 +178,15 @@ static void run(const job *j) {
 static bool cut(job *j) {
     const attni_decode *call = j->call;
     const size_t most_keys = size_min(call->capacity, size_add_capped(call->left, BLOCK_TOKENS));
-    size_t places;
     j->group = call->num_heads / call->num_kv_heads;
     j->width = (call->num_heads + 2 * call->num_kv_heads) * call->d_head;
     j->blocks = size_div_up(call->most, BLOCK_TOKENS);
     j->block_rows = size_min(call->most, BLOCK_TOKENS) * j->group;
-    if (!size_product(&places, (size_t[]){call->batch, call->num_kv_heads, j->blocks}, 3))
+    if (!size_product(&j->places, (size_t[]){call->batch, call->num_kv_heads, j->blocks}, 3))
         return false;
-    j->parts = places > 0 && places < WANTED_TASKS ? size_div_up(WANTED_TASKS, places) : 1;
+    j->parts = j->places > 0 && j->places < WANTED_TASKS ? size_div_up(WANTED_TASKS, j->places) : 1;
     j->parts = size_max(size_min(j->parts, size_div_up(most_keys, LEAST_KEYS)), 1);
-    return size_mul(&j->tasks, places, j->parts);
+    return size_mul(&j->tasks, j->places, j->parts);
 }
 
 static attn_status carve(job *j, attn_arena *arena) {

@@ -47,4 +47,13 @@ static inline size_t thread_slot(void) {
 #endif
 }
 
+/* Threads of its region. */
+static inline size_t thread_count(void) {
+#ifdef _OPENMP
+    return (size_t)omp_get_num_threads();
+#else
+    return 1;
+#endif
+}
+
 #endif
