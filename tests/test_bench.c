@@ -152,7 +152,7 @@ START_TEST(wrong_command_lines_are_refused) {
     /* before the numbers are measured, not after */
     command_refused(ATTN("bench", "layer", "--shape=1,2,8,2", "--plot=/dev/null"), 1, "/dev/null",
                     "not a directory");
-    command_refused(ATTN("bench", "model"), 2, "model", "neither layer nor core");
+    command_refused(ATTN("bench", "model"), 2, "model", "neither layer, core nor decode");
     command_refused(ATTN("bench", "layer", "--shape=huge"), 2, "huge", "--shape");
     command_refused(ATTN("bench", "layer", "--shape=1,2,3"), 2, "1,2,3", "--shape");
     command_refused(ATTN("bench", "layer", "--shape=1,2,3,1,5"), 2, "1,2,3,1,5", "--shape");

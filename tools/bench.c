@@ -1,5 +1,6 @@
 /* attn bench - how fast and how large attention is on this machine, against its own peak. */
 #include "bench.h"
+#include "bench_decode.h"
 
 #include "commands.h"
 #include "json.h"
@@ -7,7 +8,8 @@
 #include "output.h"
 #include "tool.h"
 
-#include <pthread.h>
+#include <attn/isa.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,49 +41,17 @@ double bench_memory_available(void) {
                           : (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 }
 
-typedef struct reader {
-    const double *from;
-    size_t count;
-    double sum;
-} reader;
-
-static void *read_all(void *argument) {
-    reader *r = argument;
-    double sums[8] = {0};
-    for (size_t i = 0; i + 8 <= r->count; i += 8)
-        for (size_t j = 0; j < 8; j++)
-            sums[j] += r->from[i + j];
-    for (size_t j = 0; j < 8; j++)
-        r->sum += sums[j];
-    return NULL;
-}
-
-double bench_read_bandwidth(size_t threads) {
-    enum { MOST = 64, RUNS = 5 };
-    const size_t total = (size_t)1 << 25; /* 256 MiB of doubles: beyond the caches */
-    threads = threads < MOST ? threads : MOST;
-    double *block = tool_alloc(total, sizeof *block);
-    for (size_t i = 0; i < total; i++)
-        block[i] = 1;
-    double best = 0;
-    for (size_t run = 0; run < RUNS; run++) {
-        pthread_t ids[MOST];
-        reader readers[MOST];
-        size_t started = 0;
-        const double start = tool_seconds();
-        for (; started < threads; started++) {
-            readers[started] = (reader){block + started * (total / threads), total / threads, 0};
-            if (pthread_create(&ids[started], NULL, read_all, &readers[started]) != 0)
-                break;
-        }
-        for (size_t i = 0; i < started; i++)
-            pthread_join(ids[i], NULL);
-        const double bytes = (double)started * (double)(total / threads) * sizeof *block;
-        const double rate = bytes / (tool_seconds() - start) * 1e-9;
-        best = rate > best ? rate : best;
+double bench_read_bandwidth(size_t threads, size_t bytes) {
+    attn_arena arena; /* in large pages, as the data of what is measured */
+    void *buffer;
+    double rate = 0;
+    if (attn_arena_create(&arena, bytes + 256) == ATTN_OK &&
+        attn_arena_alloc(&arena, &buffer, bytes, 1) == ATTN_OK) {
+        memset(buffer, 0, bytes);
+        rate = attn_read_bandwidth(threads, buffer, bytes);
     }
-    free(block);
-    return best;
+    attn_arena_destroy(&arena);
+    return rate;
 }
 
 /* As many threads as OpenMP would start. */
@@ -185,21 +155,41 @@ static int take_variants(bench_case *c, const bench_options *o) {
     return bench_variants_check(c);
 }
 
+/* A token at a time behind a cache of T tokens. */
+static int run_decode(bench_case *c, const bench_options *o) {
+    if (o->all || o->bias || o->variants.dropout > 0 || o->kernel != ATTN_KERNEL_AUTO)
+        return tool_usage_error("decode has no --%s", o->all                    ? "all"
+                                                      : o->bias                 ? "bias"
+                                                      : o->variants.dropout > 0 ? "dropout"
+                                                                                : "kernel");
+    if (parse_shape(&c->shape, o->shape ? o->shape : "1,4096,768,12") != TOOL_OK)
+        return TOOL_USAGE;
+    c->variants = o->variants;
+    c->variants.rope = (attn_rope)o->rope;
+    if (bench_variants_check(c) != TOOL_OK)
+        return TOOL_USAGE;
+    const int status = o->plot_dir ? tool_directory_create(o->plot_dir) : TOOL_OK;
+    return status == TOOL_OK ? bench_decode(c, o->in_json, o->plot_dir) : status;
+}
+
 static int run_options(const bench_options *o, const char *what) {
     bench_case c = {.causal = o->causal,
                     .in_double = o->in_double,
                     .kernel = (attn_kernel)o->kernel,
                     .threads = o->threads,
                     .budget = o->budget};
+    if (what && strcmp(what, "decode") == 0)
+        return run_decode(&c, o);
     if (o->all && (what || o->shape))
         return tool_usage_error("--all measures everything: no '%s' beside it",
                                 what ? what : "--shape");
     if (!o->all && !o->plot_dir && !what)
-        return tool_usage_error("what to measure is missing: layer, core, --all or --plot DIR");
+        return tool_usage_error(
+            "what to measure is missing: layer, core, decode, --all or --plot DIR");
     if (o->in_json && !o->all && !what)
         return tool_usage_error("--json needs numbers: layer, core or --all beside --plot");
     if (what && strcmp(what, "layer") != 0 && strcmp(what, "core") != 0)
-        return tool_usage_error("'%s' is neither layer nor core", what);
+        return tool_usage_error("'%s' is neither layer, core nor decode", what);
     c.layer = !what || strcmp(what, "layer") == 0; /* --plot alone draws the layer */
     if (parse_shape(&c.shape, o->shape ? o->shape : "gpt2") != TOOL_OK)
         return TOOL_USAGE;
@@ -316,8 +306,9 @@ int command_bench(int argc, char **argv) {
         .about = "Measures the layer or the attention core: median times of forward and of\n"
                  "forward+backward, useful GFLOP/s, and what fraction that is of the peak of\n"
                  "fused multiply-adds, measured in the same run. Where a variant is on, plain\n"
-                 "attention takes turns with it, and the ratio of both times is shown too.",
-        .arguments = "[layer|core]",
+                 "attention takes turns with it, and the ratio of both times is shown too.\n"
+                 "decode measures a token behind a cache of T tokens, against the reading speed.",
+        .arguments = "[layer|core|decode]",
         .max_arguments = 1,
         .options = options};
     const char *what[1];

@@ -88,8 +88,8 @@ void bench_json_case(tool_json *json, const bench_case *c, const bench_result *r
 /* Bytes of memory that can be used now without pushing anything out. */
 double bench_memory_available(void);
 
-/* GB/s that `threads` threads together read from memory. */
-double bench_read_bandwidth(size_t threads);
+/* GB/s at which `threads` threads together read so many bytes again and again; 0 without memory. */
+double bench_read_bandwidth(size_t threads, size_t bytes);
 
 /* Time and memory against T for both paths, and a roofline, into a directory. */
 int bench_plots(const bench_case *model, const char *dir);

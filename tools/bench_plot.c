@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-enum { LONGEST = 65536, SHORTEST = 128 };
+enum { LONGEST = 65536, SHORTEST = 128, BEYOND_CACHES = 1 << 28 };
 
 static const char time_script[] =
     "set xlabel 'tokens T'\nset ylabel 'forward + backward, ms'\n"
@@ -138,7 +138,7 @@ int bench_plots(const bench_case *model, const char *dir) {
     double peak;
     if (tool_directory_create(dir) != TOOL_OK || write_memory(model, dir) != TOOL_OK ||
         write_times(model, dir) != TOOL_OK || write_roofline(model, dir, &peak) != TOOL_OK ||
-        write_roofs(dir, peak, bench_read_bandwidth(model->threads)) != TOOL_OK)
+        write_roofs(dir, peak, bench_read_bandwidth(model->threads, BEYOND_CACHES)) != TOOL_OK)
         return TOOL_FAILED;
     if (tool_plot(dir, "bench_time", time_script) != TOOL_OK ||
         tool_plot(dir, "bench_memory", memory_script) != TOOL_OK ||

@@ -12,6 +12,9 @@
 #define bench_call_data_bytes bench64_call_data_bytes
 #define bench_call_forward    bench64_call_forward
 #define bench_call_open       bench64_call_open
+#define bench_decode_forward  bench64_decode_forward
+#define bench_decode_run      bench64_decode_run
+#define bench_decode_step     bench64_decode_step
 #define bench_run             bench64_run
 #define eval_run              eval64_run
 #endif

@@ -36,6 +36,11 @@ ATTN_API int attn_isa_available(attn_isa isa);
  * FMA counts two). Measured for about 0.1 s with the current instruction set. Precision-bound. */
 ATTN_API double attn_fma_peak(size_t threads);
 
+/* The rate at which `threads` threads read `bytes` bytes over and over, in GB/s: the median pass of
+ * 0.02 s, after the first. What fits a cache is read from there. 0 without a buffer.
+ * Precision-bound. */
+ATTN_API double attn_read_bandwidth(size_t threads, const void *buffer, size_t bytes);
+
 /* "0.1.0", and what serves float matrix products in this build: "oneDNN" or "built-in". */
 ATTN_API const char *attn_version(void);
 ATTN_API const char *attn_gemm_name(void);

@@ -33,8 +33,9 @@
 extern "C" {
 #endif
 
-/* Fields are for reading; change them through the functions. What lies in slots that no length
- * covers is never read. */
+/* Fields are for reading; change them through the functions, unless you restore what you saved of a
+ * cache: then fill key, value, lengths and oldest (0 without a window). What lies in slots that no
+ * length covers is never read. */
 typedef struct attn_kv_cache {
     attn_mha_config config; /* of the layer whose keys and values these are */
     size_t batch, capacity;

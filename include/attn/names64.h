@@ -54,6 +54,7 @@
 #define attn_model_params_init      attn64_model_params_init
 #define attn_model_params_view      attn64_model_params_view
 #define attn_padding_from_lengths   attn64_padding_from_lengths
+#define attn_read_bandwidth         attn64_read_bandwidth
 #define attn_rope_backward          attn64_rope_backward
 #define attn_rope_forward           attn64_rope_forward
 #define attn_score_terms_backward   attn64_score_terms_backward

@@ -23,6 +23,7 @@ void KERNEL(tanh)(real *y, const real *x, size_t n);
 void KERNEL(decode)(const attni_decode_head *head, attni_range keys, real *scratch);
 size_t KERNEL(decode_scratch)(size_t d_head, size_t rows);
 void KERNEL(few_rows)(const attni_product *product);
+real KERNEL(read_all)(const real *x, size_t n);
 double KERNEL(fma_chains)(real *sum, size_t rounds);
 void KERNEL(philox)(uint32_t *words, const uint32_t counter[4], uint64_t seed, size_t n);
 

@@ -47,6 +47,9 @@ typedef struct attni_kernels {
     void (*decode)(const attni_decode_head *head, attni_range keys, real *scratch);
     size_t (*decode_scratch)(size_t d_head, size_t rows);
 
+    /* Reads x as fast as may be, but for a rest below eight vectors; a value that depends on it. */
+    real (*read_all)(const real *x, size_t n);
+
     /* Keeps the multiply-add units busy with `rounds` rounds of work that stays in registers,
      * leaves a value that depends on all of it, returns the floating-point operations done. */
     double (*fma_chains)(real *sum, size_t rounds);

@@ -9,7 +9,19 @@ enum { GROUP = 12 };
 #else
 enum { GROUP = 7 };
 #endif
-enum { GROUPS = 2, STEPS = 8 };
+enum { GROUPS = 2, STEPS = 8, READS = 8 };
+
+real KERNEL(read_all)(const real *x, size_t n) {
+    vreal sum[READS];
+    VEACH (i, READS)
+        sum[i] = vzero();
+    for (; n >= READS * VLEN; n -= READS * VLEN, x += READS * VLEN)
+        VEACH (i, READS)
+            sum[i] += vload(x + i * VLEN);
+    VEACH (i, READS)
+        sum[0] += i > 0 ? sum[i] : vzero();
+    return vsum(sum[0]);
+}
 
 double KERNEL(fma_chains)(real *sum, size_t rounds) {
     /* x -> x·factor + term has the fixed point 1; volatile keeps the compiler from knowing. */

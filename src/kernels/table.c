@@ -19,6 +19,7 @@ const attni_kernels KERNEL(kernels) = {
     .rope = KERNEL(rope),
     .decode = KERNEL(decode),
     .decode_scratch = KERNEL(decode_scratch),
+    .read_all = KERNEL(read_all),
     .fma_chains = KERNEL(fma_chains),
     .philox = KERNEL(philox),
     .fused_forward = KERNEL(fused_forward),

@@ -4,6 +4,7 @@
 #include "base/size.h"
 #include "kernels/kernels.h"
 
+#include <stdlib.h>
 #include <time.h>
 #ifdef _OPENMP
 #include <omp.h>
@@ -53,4 +54,47 @@ double attn_fma_peak(size_t threads) {
         best = rate > best ? rate : best;
     }
     return best * 1e-9;
+}
+
+/* Seconds of one pass over x, each thread a part of its own. */
+static double read_once(size_t threads, const real *x, size_t n) {
+    const attni_kernels *kernels = attni_kernels_get();
+    real sum = 0;
+    const double start = seconds_of(CLOCK_MONOTONIC);
+#ifdef _OPENMP
+#pragma omp parallel for schedule(static) num_threads((int)threads) reduction(+ : sum)
+#endif
+    for (size_t i = 0; i < threads; i++)
+        sum += kernels->read_all(x + n / threads * i, n / threads);
+    const double seconds = seconds_of(CLOCK_MONOTONIC) - start;
+    const volatile real needed = sum;
+    (void)needed;
+    return seconds;
+}
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double attn_read_bandwidth(size_t threads, const void *buffer, size_t bytes) {
+    enum { LEAST = 3, MOST = 400 };
+    const double enough = 0.02;
+    const size_t n = bytes / sizeof(real);
+    double seconds[MOST];
+    size_t passes = 0;
+#ifdef _OPENMP
+    threads = size_max(size_min(threads, (size_t)omp_get_num_procs()), 1);
+#else
+    threads = 1;
+#endif
+    if (!buffer || n < threads)
+        return 0;
+    const double start = seconds_of(CLOCK_MONOTONIC);
+    read_once(threads, buffer, n);
+    for (; passes < LEAST || (passes < MOST && seconds_of(CLOCK_MONOTONIC) - start < enough);
+         passes++)
+        seconds[passes] = read_once(threads, buffer, n);
+    qsort(seconds, passes, sizeof *seconds, compare);
+    return (double)(n / threads * threads * sizeof(real)) / seconds[passes / 2] * 1e-9;
 }
