@@ -161,6 +161,42 @@ START_TEST(nothing_to_see) {
 }
 END_TEST
 
+/* Packed sequences, one of them empty: a head at a time, each with its own lengths, the same as of
+ * a call with that sequence alone. */
+START_TEST(packed_sequences) {
+    const size_t offsets_q[] = {0, 5, 5, 78}, offsets_k[] = {0, 9, 16, 120};
+    call c = call_make((attn_shape){3, 2, 78, 120, 4, 0}, (attn_mask){.causal = true}, 9);
+    c.input.query_strides = attn_strides_bthd(78, 2, 4);
+    c.input.key_strides = c.input.value_strides = attn_strides_bthd(120, 2, 4);
+    c.input.offsets_q = offsets_q;
+    c.input.offsets_k = offsets_k;
+    c.config.alibi = true;
+    attn_real context[78 * 2 * 4], alone[78 * 2 * 4], got[73 * 104], want[2 * 73 * 104];
+    for (int kernel = ATTN_KERNEL_REFERENCE; kernel <= ATTN_KERNEL_FUSED; kernel++)
+        for (size_t head = 0; head < 6; head++) {
+            const size_t b = head / 2;
+            attn_arena arena = test_arena(1 << 20);
+            attn_sdpa_saved saved = forward(&c, (attn_kernel)kernel, NULL, context, &arena);
+            test_ok(attn_sdpa_weights(&c.config, &saved, head, got, &arena));
+            test_refused(attn_sdpa_weights(&c.config, &saved, ATTN_ALL_HEADS, got, &arena),
+                         ATTN_ERROR_UNSUPPORTED);
+            call one = c;
+            one.input.offsets_q = one.input.offsets_k = NULL;
+            one.input.shape.batch = 1;
+            one.input.shape.len_q = offsets_q[b + 1] - offsets_q[b];
+            one.input.shape.len_k = offsets_k[b + 1] - offsets_k[b];
+            one.input.query += offsets_q[b] * 8;
+            one.input.key += offsets_k[b] * 8;
+            one.input.value += offsets_k[b] * 8;
+            (void)forward(&one, ATTN_KERNEL_REFERENCE, want, alone, &arena);
+            const size_t count = one.input.shape.len_q * one.input.shape.len_k;
+            test_close("packed", got, want + head % 2 * count, count, 64 * TEST_EPSILON, 0);
+            attn_arena_destroy(&arena);
+        }
+    call_free(&c);
+}
+END_TEST
+
 START_TEST(refusals) {
     call c = call_make((attn_shape){2, 3, 5, 6, 4, 0}, (attn_mask){.causal = true}, 3);
     attn_real context[2 * 3 * 5 * 4], weights[2 * 3 * 5 * 6];
@@ -230,6 +266,7 @@ int main(void) {
     TCase *tcase = tcase_create("weights");
     tcase_add_loop_test(tcase, every_kind_of_attention, 0, ATTN_ISA_COUNT);
     tcase_add_test(tcase, nothing_to_see);
+    tcase_add_test(tcase, packed_sequences);
     tcase_add_test(tcase, refusals);
     tcase_add_test(tcase, of_the_layer);
     suite_add_tcase(suite, tcase);
