@@ -126,11 +126,12 @@ static attn_status choose_kernel(attn_kernel *kernel, attn_kernel wanted, const 
         return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa: kernel %d is no kernel", (int)wanted);
     if (call->input->offsets_q && output->weights)
         return attni_fail(ATTN_ERROR_UNSUPPORTED,
-                          "attn_sdpa: the weights of packed sequences cannot be returned");
+                          "attn_sdpa: the weights of packed sequences cannot be returned, but "
+                          "attn_sdpa_weights shows one head at a time");
     if (wanted == ATTN_KERNEL_FUSED && output->weights)
         return attni_fail(ATTN_ERROR_UNSUPPORTED,
-                          "attn_sdpa: the fused kernel never holds the weights; ask for them with "
-                          "kernel auto or reference");
+                          "attn_sdpa: the fused kernel never holds the weights; ask for them "
+                          "afterwards, with attn_sdpa_weights");
     return ATTN_OK;
 }
 
