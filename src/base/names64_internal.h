@@ -22,7 +22,10 @@
 #define attni_dropout_check             attni64_dropout_check
 #define attni_dropout_row               attni64_dropout_row
 #define attni_fused_backward            attni64_fused_backward
+#define attni_fused_carve               attni64_fused_carve
 #define attni_fused_forward             attni64_fused_forward
+#define attni_fused_head_of             attni64_fused_head_of
+#define attni_fused_run                 attni64_fused_run
 #define attni_fused_weights             attni64_fused_weights
 #define attni_gemm                      attni64_gemm
 #define attni_gemm_parallel             attni64_gemm_parallel

@@ -24,143 +24,25 @@
  *
  * A task is a chain and a range of keys. No two threads meet in a row, nothing has to be added up
  * afterwards, and no memory is needed. */
-#include "ops/sdpa_head.h"
+#include "ops/fused_job.h"
 
 #include "base/fail.h"
-#include "base/size.h"
-#include "kernels/kernels.h"
 
 #include <math.h>
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 enum {
     WANTED_TASKS = 16, /* cut heads further where there are fewer of them, */
     LEAST_PART = 256,  /* but not into ranges shorter than this */
-    CACHE_LINE = 64,   /* scratch of two threads shares none */
 };
 
-/* Multiply-adds of one product: below the first number a parallel region costs more than it brings;
- * tasks below the second are small, and a thread gets at least so much. */
-static const double SERIAL_WORK = 400e3;
-static const double SMALL_WORK = 100e3;
-
-typedef struct job {
-    const attni_sdpa *call;
-    const attni_kernels *kernels;
-    const attn_sdpa_output *output;
-    const attn_sdpa_grads *grads; /* NULL in the forward */
-    const real *dcontext;
-    attn_strides dcontext_strides;
-    real *row_max, *row_sum; /* (B,H,Lq), or NULL */
-    double *dslopes;         /* (B,H,parts), or NULL */
-    real *weights;           /* if they are what is wanted: of the heads from first_head on */
-    size_t first_head;
-
-    size_t parts;          /* forward: ranges of queries of a head; backward: n */
-    size_t part_q, part_k; /* tokens in each but the last */
-    size_t first_q, first_k;
-    size_t chain_samples, chain_heads; /* that follow each other in a task of the backward */
-    bool banded;                       /* a window on both sides of the diagonal */
-    size_t tasks;                      /* of the forward, or of a round of the backward */
-    size_t round;
-    size_t slots; /* threads with scratch */
-    bool small;   /* many short tasks */
-    real *scratch;
-    size_t scratch_size; /* reals of one slot */
-} job;
-
-static attni_rows rows_of(attni_operand rows) {
-    return (attni_rows){rows.data, rows.stride};
-}
-
-static attni_rows_out rows_out(attni_matrix rows) {
-    return (attni_rows_out){rows.data, rows.stride};
-}
-
-/* offset + ahead - back, held within -Lq .. Lk: at or beyond the ends it is no bound, or one that
- * hides everything, whatever the number. */
-static int64_t bound_within(int64_t offset, size_t ahead, size_t back, const attn_shape *shape) {
-    const size_t lift = shape->len_q; /* i + bound = place - lift for i = 0 */
-    const size_t place = mask_place(lift, offset, ahead, back, size_add_capped(shape->len_k, lift));
-    return (int64_t)place - (int64_t)lift;
-}
-
-static int64_t low_bound(const attni_mask *mask, const attn_shape *shape) {
-    return mask->window.left_on ? bound_within(mask->offset, 0, mask->window.left, shape)
-                                : -(int64_t)shape->len_q;
-}
-
-static int64_t high_bound(const attni_mask *mask, const attn_shape *shape) {
-    if (mask->causal)
-        return bound_within(mask->offset, 0, 0, shape);
-    return mask->window.right_on ? bound_within(mask->offset, mask->window.right, 0, shape)
-                                 : (int64_t)shape->len_k;
-}
-
-/* A probability in (0, 1) leaves at least one word below p·2³², and at most all. */
-static attni_fused_dropout dropout_of(const attni_sdpa *call, size_t b, size_t h) {
-    if (!(call->dropout > 0))
-        return (attni_fused_dropout){0};
-    return (attni_fused_dropout){.on = true,
-                                 .last = (uint32_t)(ceil(call->dropout * 0x1p32) - 1),
-                                 .head = (uint32_t)h,
-                                 .sample = (uint32_t)b,
-                                 .seed = call->input->dropout_seed,
-                                 .factor = (real)(1 / (1 - call->dropout))};
-}
-
-static attni_fused_head head_of(const job *j, const attni_head *of) {
-    const attni_sdpa *call = j->call;
-    const attn_sdpa_input *in = call->input;
-    const attni_mask *mask = &of->mask;
-    const attn_broadcast *attend = &mask->attend_strides;
-    const size_t b = of->b, h = of->h;
-    return (attni_fused_head){
-        .len_q = of->shape.len_q,
-        .len_k = of->shape.len_k,
-        .d_head = of->shape.d_head,
-        .scale = (real)call->scale,
-        .query = rows_of(head_query(of, in->query, &in->query_strides)),
-        .key = rows_of(head_key(of, in->key, &in->key_strides)),
-        .value = rows_of(head_key(of, in->value, &in->value_strides)),
-        .padding = mask->padding ? mask->padding + b * mask->padding_stride : NULL,
-        .attend = mask->attend ? mask->attend + broadcast_row(attend, b, h, 0) : NULL,
-        .attend_query = attend->query,
-        .attend_key = attend->key,
-        .low = low_bound(mask, &of->shape),
-        .high = high_bound(mask, &of->shape),
-        .place = mask->offset,
-        .softcap = of->terms.softcap,
-        .bias = of->terms.bias,
-        .bias_query = of->terms.bias_query,
-        .bias_key = of->terms.bias_key,
-        .slope = of->terms.slope,
-        .has_sink = of->sink != NULL,
-        .sink = of->sink ? *of->sink : 0,
-        .dropout = dropout_of(call, b, h),
-        .context = rows_out(head_dquery(of, j->output->context, &j->output->context_strides)),
-        .row_max = j->row_max ? j->row_max + of->row : NULL,
-        .row_sum = j->row_sum ? j->row_sum + of->row : NULL,
-    };
-}
-
-/* Part `part` of `parts`, of `size` tokens from `first` on. What lies before and behind all of them
- * belongs to the first and to the last. */
-static attni_range part_of(size_t part, size_t parts, size_t first, size_t size, size_t len) {
-    const size_t begin = size_min(first + part * size, len);
-    return (attni_range){part == 0 ? 0 : begin,
-                         part + 1 == parts ? len : size_min(begin + size, len)};
-}
+typedef attni_fused_job job;
 
 /* Later queries see more keys under causality: they come first, so that the last tasks are short.
  */
 static void forward_task(const job *j, size_t task, real *scratch) {
     const size_t part = j->parts - 1 - task % j->parts;
     const attni_head of = head_at(j->call, task / j->parts);
-    const attni_fused_head head = head_of(j, &of);
+    const attni_fused_head head = attni_fused_head_of(j, &of);
     j->kernels->fused_forward(&head, part_of(part, j->parts, 0, j->part_q, head.len_q), scratch);
 }
 
@@ -212,7 +94,7 @@ static void open_dbias(const job *j, size_t b, size_t h, size_t part_k) {
 static void backward_block(const job *j, size_t b, size_t h, size_t part_k, real *scratch) {
     const size_t index = b * j->call->shape.num_heads + h;
     const attni_head of = head_at(j->call, index);
-    const attni_fused_head head = head_of(j, &of);
+    const attni_fused_head head = attni_fused_head_of(j, &of);
     const attn_broadcast *bias = &j->call->input->bias_strides;
     const attni_fused_grads grads = {
         .dcontext = rows_of(head_query(&of, j->dcontext, &j->dcontext_strides)),
@@ -242,75 +124,9 @@ static void backward_task(const job *j, size_t task, real *scratch) {
 static void weights_task(const job *j, size_t task, real *scratch) {
     const attn_shape *shape = &j->call->shape;
     const attni_head of = head_at(j->call, j->first_head + task / j->parts);
-    const attni_fused_head head = head_of(j, &of);
+    const attni_fused_head head = attni_fused_head_of(j, &of);
     j->kernels->fused_weights(&head, part_of(task % j->parts, j->parts, 0, j->part_q, head.len_q),
                               j->weights + task / j->parts * shape->len_q * shape->len_k, scratch);
-}
-
-static void run_task(const job *j, size_t task, size_t slot) {
-    real *scratch = j->scratch + slot * j->scratch_size;
-    if (j->grads)
-        backward_task(j, task, scratch);
-    else if (j->weights)
-        weights_task(j, task, scratch);
-    else
-        forward_task(j, task, scratch);
-}
-
-/* Large tasks go to whoever is free. Small ones are shared out in order, so that the rows of a
- * sample stay with the thread that projected them (ops/gemm.c does likewise): fetching them from
- * another core's cache would take as long as the work. */
-static void run_tasks(const job *j) {
-#ifdef _OPENMP
-    if (j->slots > 1 && j->small) {
-#pragma omp parallel for num_threads((int)j->slots) schedule(static)
-        for (size_t task = 0; task < j->tasks; task++)
-            run_task(j, task, (size_t)omp_get_thread_num());
-        return;
-    }
-    if (j->slots > 1) {
-#pragma omp parallel for num_threads((int)j->slots) schedule(dynamic, 1)
-        for (size_t task = 0; task < j->tasks; task++)
-            run_task(j, task, (size_t)omp_get_thread_num());
-        return;
-    }
-#endif
-    for (size_t task = 0; task < j->tasks; task++)
-        run_task(j, task, 0);
-}
-
-/* The keys that a query sees at most, by position. */
-static size_t keys_seen(const attni_sdpa *call) {
-    const int64_t low = low_bound(&call->mask, &call->shape);
-    return size_min((size_t)(high_bound(&call->mask, &call->shape) - low) + 1, call->shape.len_k);
-}
-
-/* Multiply-adds of one product of the whole call, as a double: it only steers. */
-static double work_of(const attni_sdpa *call) {
-    const double seen = (double)keys_seen(call) / (double)size_max(call->shape.len_k, 1);
-    return (double)call->pairs * seen * (double)call->shape.d_head;
-}
-
-/* How many threads, of at most `most` tasks; then scratch for so many. */
-static attn_status carve_scratch(job *j, size_t most, attn_arena *arena) {
-    const double work = work_of(j->call);
-    const size_t line = CACHE_LINE / sizeof(real);
-    const double shares = work / SMALL_WORK;
-    j->small = (double)j->tasks > shares;
-    j->slots = size_min(most, j->call->threads);
-    if (work < SERIAL_WORK || j->slots == 0)
-        j->slots = 1;
-    else if ((double)j->slots > shares)
-        j->slots = (size_t)shares;
-    j->scratch_size = size_div_up(j->scratch_size, line) * line;
-    size_t total;
-    if (!size_mul(&total, j->slots, j->scratch_size))
-        return attni_fail(ATTN_ERROR_OVERFLOW, "scratch of %zu threads wraps", j->slots);
-    void *scratch;
-    ATTNI_TRY(attn_arena_alloc(arena, &scratch, total, sizeof(real)));
-    j->scratch = scratch;
-    j->slots = size_max(size_min(j->slots, j->tasks), 1);
-    return ATTN_OK;
 }
 
 /* lse = m + log l, with m brought back to where the scores of a row outside of the keys are. */
@@ -318,7 +134,7 @@ static void write_lse(const job *j, real *lse) {
     const attn_shape *shape = &j->call->shape;
     for (size_t index = 0; index < shape->batch * shape->num_heads; index++) {
         const attni_head of = head_at(j->call, index);
-        const attni_fused_head head = head_of(j, &of);
+        const attni_fused_head head = attni_fused_head_of(j, &of);
         for (size_t i = 0; i < head.len_q; i++)
             lse[of.row + i] = (real)((double)head.row_max[i] + log((double)head.row_sum[i]) -
                                      (double)head.slope * attni_fused_outside(&head, i));
@@ -352,7 +168,7 @@ static real sink_gradient(const job *j, size_t h) {
     double sum = 0;
     for (size_t b = 0; b < shape->batch; b++) {
         const attni_head of = head_at(j->call, b * shape->num_heads + h);
-        const attni_fused_head head = head_of(j, &of);
+        const attni_fused_head head = attni_fused_head_of(j, &of);
         const attni_rows dcontext = rows_of(head_query(&of, j->dcontext, &j->dcontext_strides));
         for (size_t i = 0; i < head.len_q && head.sink != -(real)INFINITY; i++) {
             const double above = (double)head.sink - (double)head.row_max[i];
@@ -382,7 +198,7 @@ static attn_status carve_statistics(job *j, attn_arena *arena, size_t rows) {
 attn_status attni_fused_forward(const attni_sdpa *call, const attn_sdpa_output *output,
                                 attn_arena *arena, attn_sdpa_saved *saved) {
     const attn_shape *shape = &call->shape;
-    job j = {.call = call, .kernels = attni_kernels_get(), .output = output};
+    job j = {.call = call, .kernels = attni_kernels_get(), .task = forward_task, .output = output};
     j.part_q = j.kernels->fused_queries_per_pass(shape->d_head);
     j.parts = size_div_up(shape->len_q, j.part_q);
     j.tasks = shape->batch * shape->num_heads * j.parts;
@@ -394,13 +210,13 @@ attn_status attni_fused_forward(const attni_sdpa *call, const attn_sdpa_output *
         status = carve_statistics(&j, arena, call->rows);
     const size_t kept = saved ? attn_arena_mark(arena) : start;
     if (status == ATTN_OK)
-        status = carve_scratch(&j, j.tasks, arena);
+        status = attni_fused_carve(&j, j.tasks, arena);
     if (status != ATTN_OK) {
         attn_arena_rewind(arena, start);
         return status;
     }
     if (!arena->measuring) {
-        run_tasks(&j);
+        attni_fused_run(&j);
         if (output->lse)
             write_lse(&j, output->lse);
         if (saved) {
@@ -417,6 +233,7 @@ attn_status attni_fused_weights(const attni_sdpa *call, const attn_sdpa_saved *s
     const bool all = head == ATTN_ALL_HEADS;
     job j = {.call = call,
              .kernels = attni_kernels_get(),
+             .task = weights_task,
              .output = &saved->output,
              .row_max = saved->row_max,
              .row_sum = saved->row_sum,
@@ -427,9 +244,9 @@ attn_status attni_fused_weights(const attni_sdpa *call, const attn_sdpa_saved *s
     j.tasks = (all ? shape->batch * shape->num_heads : 1) * j.parts;
     j.scratch_size = j.kernels->fused_weights_scratch(shape->d_head);
     const size_t mark = attn_arena_mark(arena);
-    ATTNI_TRY(carve_scratch(&j, j.tasks, arena));
+    ATTNI_TRY(attni_fused_carve(&j, j.tasks, arena));
     if (!arena->measuring)
-        run_tasks(&j);
+        attni_fused_run(&j);
     return attn_arena_rewind(arena, mark);
 }
 
@@ -504,6 +321,7 @@ attn_status attni_fused_backward(const attni_sdpa *call, const attn_sdpa_saved *
                                  const attn_sdpa_grads *grads, attn_arena *arena) {
     job j = {.call = call,
              .kernels = attni_kernels_get(),
+             .task = backward_task,
              .output = &saved->output,
              .grads = grads,
              .dcontext = dcontext,
@@ -522,13 +340,13 @@ attn_status attni_fused_backward(const attni_sdpa *call, const attn_sdpa_saved *
     const size_t mark = attn_arena_mark(arena);
     if (grads->alibi_slopes)
         ATTNI_TRY(carve_dslopes(&j, most_parts, arena));
-    ATTNI_TRY(carve_scratch(&j, most_tasks, arena));
+    ATTNI_TRY(attni_fused_carve(&j, most_tasks, arena));
     if (!arena->measuring) {
         if (grads->bias && j.tasks == 0)
             zero_all_dbias(&j);
         for (j.round = 0; j.round < j.parts; j.round++)
             if (round_is_needed(&j))
-                run_tasks(&j);
+                attni_fused_run(&j);
         if (j.dslopes)
             sum_dslopes(&j);
         if (grads->sinks)
