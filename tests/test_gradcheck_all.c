@@ -12,6 +12,7 @@ START_TEST(every_two_variants_pass) {
     ck_assert_int_eq(getrusage(RUSAGE_CHILDREN, &use), 0);
     ck_assert_msg(run.status == 0, "%s%s", run.out, run.err);
     ck_assert_uint_eq(command_lines(run.out), 1);
+    ck_assert_str_eq(run.err, ""); /* nothing is left out */
     json_t *object = json_loads(run.out, JSON_REJECT_DUPLICATES, NULL);
     ck_assert_ptr_nonnull(object);
     const double worst = json_number_value(json_object_get(object, "worst"));

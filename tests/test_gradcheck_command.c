@@ -28,6 +28,7 @@ static void failed_names(char *text, size_t size, const json_t *object) {
 START_TEST(the_layer_passes) {
     command_run run = ATTN("gradcheck", "--json");
     ck_assert_msg(run.status == 0, "%s%s", run.out, run.err);
+    ck_assert_str_eq(run.err, ""); /* nothing is left out */
     json_t *object = parse(&run);
     double worst = json_number_value(json_object_get(object, "worst"));
     ck_assert_msg(worst > 0 && worst <= 1e-7, "worst error %g", worst);
