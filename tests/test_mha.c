@@ -449,6 +449,31 @@ START_TEST(unwanted_gradients_change_no_wanted_ones) {
 }
 END_TEST
 
+/* A bias along the diagonals, read through strides that overlap, has no gradient; the rest has. */
+START_TEST(bias_whose_elements_overlap) {
+    mha_case c = {.batch = 2,
+                  .len_q = 5,
+                  .d_model = 6,
+                  .num_heads = 2,
+                  .bias_rank = 2,
+                  .kernel = mha_kernels[_i]};
+    mha_run run = mha_setup(&c, 26), dense = mha_setup(&c, 26);
+    run.in.bias_strides = (attn_broadcast){.query = 1, .key = 1};
+    run.dx.bias = dense.dx.bias = NULL;
+    mha_step(&run);
+    for (size_t i = 0; i < c.len_q; i++)
+        memcpy(dense.bias + i * c.len_q, run.bias + i, c.len_q * sizeof *run.bias);
+    mha_step(&dense);
+    mha_same_bits("overlapping bias", &run, &dense);
+    run.dx.bias = run.dbias;
+    test_refused(
+        attn_mha_backward(&run.cfg, &run.w, &run.saved, run.dy, &run.dw, &run.dx, &run.arena),
+        ATTN_ERROR_SHAPE);
+    mha_free(&run);
+    mha_free(&dense);
+}
+END_TEST
+
 /* CASES 35, first half: x -> layer 1 -> layer 2, both saved sets and all scratch in one arena. */
 START_TEST(two_layers_in_one_arena) {
     mha_case c = {.batch = 2,
@@ -528,6 +553,7 @@ int main(void) {
     tcase_add_loop_test(tests, backward_twice_doubles_parameter_gradients, 0, num_kernels);
     tcase_add_loop_test(tests, dropout_is_off_in_inference, 0, num_kernels);
     tcase_add_loop_test(tests, unwanted_gradients_change_no_wanted_ones, 0, 2 * num_kernels);
+    tcase_add_loop_test(tests, bias_whose_elements_overlap, 0, num_kernels);
     tcase_add_loop_test(tests, two_layers_in_one_arena, 0, num_kernels);
     tcase_add_loop_test(tests, used_arena_equals_fresh_one, 0, num_kernels);
     suite_add_tcase(suite, tests);

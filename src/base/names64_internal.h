@@ -61,6 +61,7 @@
 #define attni_score_terms_row_forward   attni64_score_terms_row_forward
 #define attni_scores_band_backward      attni64_scores_band_backward
 #define attni_scores_band_forward       attni64_scores_band_forward
+#define attni_sdpa_has_dbias            attni64_sdpa_has_dbias
 #define attni_sdpa_resume               attni64_sdpa_resume
 #define attni_shape_check               attni64_shape_check
 #define attni_softcap                   attni64_softcap

@@ -4,6 +4,7 @@
 #include "base/size.h"
 #include "layer/projections.h"
 #include "ops/linear_products.h"
+#include "ops/sdpa_internal.h"
 
 /* Stands for an array while an arena only counts: not NULL, which would mean not wanted, and never
  * followed. */
@@ -274,7 +275,7 @@ attn_status attn_mha_memory(const attn_mha_config *config, const attn_mha_input 
     real array;
     attn_mha_params dparams = {.wq = &array, .sinks = &array, .alibi_slopes = &array};
     attn_mha_input_grads dinput = {.query = &array,
-                                   .bias = input->bias ? &array : NULL,
+                                   .bias = attni_sdpa_has_dbias(&saved.core.input) ? &array : NULL,
                                    .projected_key = input->projected_key ? &array : NULL,
                                    .projected_value = input->projected_key ? &array : NULL};
     ATTNI_TRY(attn_mha_backward(config, NULL, &saved, NULL, &dparams, &dinput, &training));

@@ -207,6 +207,12 @@ static attn_status check_term_grads(const attni_sdpa *call, const attn_sdpa_grad
                        : ATTN_OK;
 }
 
+bool attni_sdpa_has_dbias(const attn_sdpa_input *input) {
+    attni_sdpa call;
+    return input->bias && resolve_sizes(&call, input) == ATTN_OK &&
+           attni_dbias_check("attn_sdpa", &input->bias_strides, &call.shape) == ATTN_OK;
+}
+
 /* Whether `saved` holds what its path needs. */
 static attn_status check_saved(const char *function, const attn_sdpa_config *config,
                                const attn_sdpa_saved *saved, bool measuring) {
@@ -302,22 +308,17 @@ attn_status attn_sdpa_memory(const attn_sdpa_config *config, const attn_sdpa_inp
     ATTNI_TRY(attn_arena_init_measuring(&training));
     ATTNI_TRY(attn_sdpa_forward(config, input, output, &training, &saved));
     size_t kept = training.used;
-    attni_sdpa call;
-    ATTNI_TRY(resolve(&call, config, input, true, true));
     /* The backward of the hungriest caller: it wants every gradient. */
     real any;
     attn_strides strides_q = attn_strides_bhtd(s->len_q, s->num_heads, s->d_head);
     attn_strides strides_k = attn_strides_bhtd(s->len_k, shape_kv_heads(s), s->d_head);
-    const bool has_dbias =
-        input->bias &&
-        attni_dbias_check("attn_sdpa_memory", &input->bias_strides, &call.shape) == ATTN_OK;
     attn_sdpa_grads grads = {.query = &any,
                              .key = &any,
                              .value = &any,
                              .query_strides = strides_q,
                              .key_strides = strides_k,
                              .value_strides = strides_k,
-                             .bias = has_dbias ? &any : NULL,
+                             .bias = attni_sdpa_has_dbias(input) ? &any : NULL,
                              .alibi_slopes = config->alibi ? &any : NULL,
                              .sinks = input->sinks ? &any : NULL};
     ATTNI_TRY(attn_sdpa_backward(config, &saved, &any, &strides_q, &grads, &training));

@@ -27,6 +27,10 @@ typedef struct attni_sdpa {
 attn_status attni_offsets_check(const char *function, const char *name, const size_t *offsets,
                                 size_t batch, size_t total, size_t *longest);
 
+/* Whether there is a bias that can have a gradient: its elements do not overlap. The input is known
+ * to be valid. */
+bool attni_sdpa_has_dbias(const attn_sdpa_input *input);
+
 /* The slope of head h: the caller's or the standard one, 0 without ALiBi. */
 static inline real sdpa_slope(const attni_sdpa *call, size_t h) {
     const real *slopes = call->input->alibi_slopes;
