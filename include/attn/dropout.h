@@ -8,6 +8,8 @@
  * (j / 4, i, h, b) is at least p·2³². So the pattern depends on the seed and the place alone: it is
  * never stored, and is the same on every path, for any tile and any number of threads.
  *
+ * Statuses as in scores.h.
+ *
  * Srivastava et al., "Dropout" (2014); Salmon et al., "Parallel random numbers" (2011).
  */
 #ifndef ATTN_DROPOUT_H

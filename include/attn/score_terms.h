@@ -11,6 +11,9 @@
  * Softcap: Gemma team, "Gemma 2" (2024), section 2. ALiBi: Press et al., "Train short, test long"
  * (2022), section 3; the slopes of a number of heads that is no power of two are those of its
  * reference implementation.
+ *
+ * Statuses as in scores.h; ATTN_ERROR_ARGUMENT also for a softcap that is negative or not finite
+ * and for a gradient of what is not there, ATTN_ERROR_SHAPE for a gradient whose elements overlap.
  */
 #ifndef ATTN_SCORE_TERMS_H
 #define ATTN_SCORE_TERMS_H
@@ -40,9 +43,9 @@ ATTN_API attn_status attn_score_terms_forward(attn_real *out, const attn_real *s
                                               const attn_score_terms *terms, const attn_mask *mask,
                                               const attn_shape *shape);
 
-/* From du (B,H,Lq,Lk) and the scores given to the forward: dscores (B,H,Lq,Lk), which may be du;
- * dbias through the strides of the bias; dslopes (H). All are overwritten, each may be NULL. Pairs
- * that were blocked, by mask or by a bias of -inf, give 0. */
+/* From dout = du (B,H,Lq,Lk) and the scores given to the forward: dscores (B,H,Lq,Lk), which may be
+ * du; dbias through the strides of the bias; dslopes (H). All are overwritten, each may be NULL.
+ * Pairs that were blocked, by mask or by a bias of -inf, give 0. */
 ATTN_API attn_status attn_score_terms_backward(attn_real *dscores, attn_real *dbias,
                                                attn_real *dslopes, const attn_real *dout,
                                                const attn_real *scores,

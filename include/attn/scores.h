@@ -11,6 +11,12 @@
  * Grouped-query attention (Ainslie et al., "GQA", 2023; with one head, multi-query attention,
  * Shazeer 2019): H / Hkv query heads in a row share a head of keys and values, so that query head h
  * reads head h / (H / Hkv), and dk, dv sum over the group. Nothing is repeated in memory.
+ *
+ * Statuses of the single operations on an attn_shape, here and in score_terms.h, softmax.h,
+ * dropout.h and values.h: ATTN_ERROR_ARGUMENT (a missing array, a d_head of 0, a value outside its
+ * range), ATTN_ERROR_SHAPE (heads that are no multiple of num_kv_heads), ATTN_ERROR_OVERFLOW (sizes
+ * or strides that wrap). All are found before anything is written. They use as many threads as
+ * OpenMP would; thread-safe on different data, the same bits for any number of threads.
  */
 #ifndef ATTN_SCORES_H
 #define ATTN_SCORES_H

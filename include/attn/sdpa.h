@@ -124,7 +124,14 @@ ATTN_API attn_status attn_sdpa_memory(const attn_sdpa_config *config, const attn
                                       const attn_sdpa_output *output, attn_memory *memory);
 
 /* saved == NULL: inference, nothing stays in the arena. Otherwise the arena holds `saved` until it
- * is rewound or reset. */
+ * is rewound or reset.
+ *
+ * Statuses of all of these: ATTN_ERROR_ARGUMENT (a missing array, a value outside its range, a
+ * `saved` of another call), ATTN_ERROR_SHAPE (sizes that do not fit together, elements that
+ * overlap), ATTN_ERROR_OVERFLOW (a size that wraps), ATTN_ERROR_MEMORY (the arena has too little
+ * room left), ATTN_ERROR_UNSUPPORTED (see attn_strides, packed sequences, and the weights on the
+ * fused path). All are found before anything is written, and leave arrays, arena and `saved` as
+ * they were. Thread-safe on different data; the same bits for any number of threads. */
 ATTN_API attn_status attn_sdpa_forward(const attn_sdpa_config *config, const attn_sdpa_input *input,
                                        const attn_sdpa_output *output, attn_arena *arena,
                                        attn_sdpa_saved *saved);

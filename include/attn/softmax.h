@@ -12,6 +12,8 @@
  * p_sink = exp(sink - m) / l. The weights then add up to 1 - p_sink, and dsink = -p_sink sum(dp ∘
  * p). Xiao et al., "Efficient streaming language models with attention sinks" (2024); as a learned
  * number per head: OpenAI, "gpt-oss" (2025).
+ *
+ * Statuses as in scores.h.
  */
 #ifndef ATTN_SOFTMAX_H
 #define ATTN_SOFTMAX_H

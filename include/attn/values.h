@@ -6,8 +6,8 @@
  *                dv_j  = sum_i p_ij do_i       over allowed i
  *
  * Shapes: weights p (B,H,Lq,Lk), value v (B,Hkv,Lk,d), context o (B,H,Lq,d), contiguous;
- * query heads share heads of values as in scores.h. The mask is
- * asked again here because 0 · NaN is NaN: a blocked value is skipped, not multiplied by zero.
+ * query heads share heads of values as in scores.h, where the statuses are, too. The mask is asked
+ * again here because 0 · NaN is NaN: a blocked value is skipped, not multiplied by zero.
  */
 #ifndef ATTN_VALUES_H
 #define ATTN_VALUES_H
