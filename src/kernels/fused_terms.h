@@ -119,8 +119,8 @@ static inline void tile_bias_by_keys(real *scores, const tile *t, const attni_fu
                                      const real *bias) {
     for (size_t v = 0; v < t->vectors; v++) {
         const size_t n = t->num_queries - v * VLEN;
-        const real *b = bias + v * VLEN * head->bias_query;
-        for (size_t j = 0; j < t->limit[v]; j++, b += head->bias_key)
+        const real *b = bias + v * VLEN * head->bias_query + t->first[v] * head->bias_key;
+        for (size_t j = t->first[v]; j < t->limit[v]; j++, b += head->bias_key)
             bias_into_score(scores + j * QUERY_TILE + v * VLEN,
                             head->bias_query ? bias_load(b, 1, n) : vbroadcast(b));
     }

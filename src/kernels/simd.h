@@ -305,7 +305,7 @@ VINLINE real vsum(vreal v) {
     return lane[0];
 }
 
-/* The first n < VLEN reals at p, zeros behind them; writes the first n lanes. Neither reads nor
+/* The first n <= VLEN reals at p, zeros behind them; writes the first n lanes. Neither reads nor
  * writes anything past them. */
 #if VBYTES == 64 && defined(ATTN_DOUBLE)
 VINLINE vreal vload_part(const real *p, size_t n) {

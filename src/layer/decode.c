@@ -7,7 +7,6 @@
 #include "ops/linear_products.h"
 #include "ops/rope.h"
 
-#include <math.h>
 #include <string.h>
 
 /* One call, valid. Tokens are packed: rows of the arrays below are the tokens that are there, one
@@ -140,28 +139,28 @@ static void output(const step *s) {
 static attni_decode core_of(const step *s) {
     const attni_mha *call = &s->call;
     const attn_shape *shape = &call->shape;
-    return (attni_decode){
-        .batch = shape->batch,
-        .num_heads = shape->num_heads,
-        .num_kv_heads = shape->num_kv_heads,
-        .d_head = shape->d_head,
-        .capacity = s->cache->capacity,
-        .most = shape->len_q,
-        .lengths = s->cache->lengths,
-        .counts = s->counts,
-        .starts = s->starts,
-        .key = s->cache->key,
-        .value = s->cache->value,
-        .projected = s->projected,
-        .context = s->context,
-        .left = attni_kv_cache_left(s->cache),
-        .scale = call->core.has_scale ? call->core.scale : attn_default_scale(shape->d_head),
-        .softcap = call->core.softcap > 0 ? fmax(call->core.softcap, REAL_MIN) : 0,
-        .slopes = !call->core.alibi      ? NULL
-                  : call->learned_slopes ? s->w ? s->w->alibi_slopes : NULL
-                                         : s->slopes,
-        .sinks = call->sinks && s->w ? s->w->sinks : NULL,
-        .max_threads = call->core.max_threads};
+    return (attni_decode){.batch = shape->batch,
+                          .num_heads = shape->num_heads,
+                          .num_kv_heads = shape->num_kv_heads,
+                          .d_head = shape->d_head,
+                          .capacity = s->cache->capacity,
+                          .most = shape->len_q,
+                          .lengths = s->cache->lengths,
+                          .counts = s->counts,
+                          .starts = s->starts,
+                          .key = s->cache->key,
+                          .value = s->cache->value,
+                          .projected = s->projected,
+                          .context = s->context,
+                          .left = attni_kv_cache_left(s->cache),
+                          .scale = call->core.has_scale ? call->core.scale
+                                                        : attn_default_scale(shape->d_head),
+                          .softcap = (double)attni_softcap(call->core.softcap),
+                          .slopes = !call->core.alibi      ? NULL
+                                    : call->learned_slopes ? s->w ? s->w->alibi_slopes : NULL
+                                                           : s->slopes,
+                          .sinks = call->sinks && s->w ? s->w->sinks : NULL,
+                          .max_threads = call->core.max_threads};
 }
 
 static attn_status decode(step *s, attn_arena *arena) {

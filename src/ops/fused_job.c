@@ -1,8 +1,7 @@
 #include "ops/fused_job.h"
 
 #include "base/fail.h"
-
-#include <math.h>
+#include "ops/dropout.h"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -20,7 +19,7 @@ static attni_fused_dropout dropout_of(const attni_sdpa *call, size_t b, size_t h
     if (!(call->dropout > 0))
         return (attni_fused_dropout){0};
     return (attni_fused_dropout){.on = true,
-                                 .last = (uint32_t)(ceil(call->dropout * 0x1p32) - 1),
+                                 .last = (uint32_t)(dropout_threshold(call->dropout) - 1),
                                  .head = (uint32_t)h,
                                  .sample = (uint32_t)b,
                                  .seed = call->input->dropout_seed,
