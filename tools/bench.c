@@ -54,6 +54,16 @@ double bench_read_bandwidth(size_t threads, size_t bytes) {
     return rate;
 }
 
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *x, size_t count) {
+    qsort(x, count, sizeof *x, compare);
+    return x[count / 2];
+}
+
 /* As many threads as OpenMP would start. */
 static size_t default_threads(void) {
     const char *wanted = getenv("OMP_NUM_THREADS");

@@ -54,6 +54,18 @@ typedef struct bench_result {
     double traffic_bytes; /* inputs, outputs, parameters and arena, each moved once */
 } bench_result;
 
+/* Width of a head, and heads of keys and values. */
+static inline size_t bench_d_head(const bench_case *c) {
+    return c->shape.d_model / c->shape.num_heads;
+}
+
+static inline size_t bench_kv_heads(const bench_case *c) {
+    return c->variants.num_kv_heads ? c->variants.num_kv_heads : c->shape.num_heads;
+}
+
+/* The median of count > 0 numbers, which are sorted. */
+double bench_median(double *x, size_t count);
+
 /* Whether attention is other than plain. */
 bool bench_has_variants(const bench_variants *v);
 

@@ -12,14 +12,6 @@
 
 enum { SEED = 1 };
 
-static size_t d_head(const bench_case *c) {
-    return c->shape.d_model / c->shape.num_heads;
-}
-
-static size_t kv_heads(const bench_case *c) {
-    return c->variants.num_kv_heads ? c->variants.num_kv_heads : c->shape.num_heads;
-}
-
 static attn_mask mask_of(const bench_case *c) {
     const size_t window = c->variants.window;
     return (attn_mask){.causal = c->causal,
@@ -41,7 +33,7 @@ static void count_reals(bench_call *call) {
     const bench_case *c = call->c;
     const bench_shape *s = &c->shape;
     call->reals = s->batch * s->len * s->d_model;
-    call->kv_reals = s->batch * s->len * kv_heads(c) * d_head(c);
+    call->kv_reals = s->batch * s->len * bench_kv_heads(c) * bench_d_head(c);
     call->bias_reals = c->variants.has_bias ? 1 : 0;
     for (size_t i = 0; i < 4 && c->variants.has_bias; i++)
         call->bias_reals *= c->variants.bias[i];
@@ -74,28 +66,28 @@ static void configure_layer(bench_call *call) {
 static void configure_core(bench_call *call) {
     const bench_case *c = call->c;
     const bench_shape *s = &c->shape;
-    const attn_strides strides = attn_strides_bhtd(s->len, s->num_heads, d_head(c));
-    const attn_strides kv_strides = attn_strides_bhtd(s->len, kv_heads(c), d_head(c));
+    const attn_strides strides = attn_strides_bhtd(s->len, s->num_heads, bench_d_head(c));
+    const attn_strides kv_strides = attn_strides_bhtd(s->len, bench_kv_heads(c), bench_d_head(c));
     const bool turned = c->variants.rope != ATTN_ROPE_NONE;
     call->sdpa = (attn_sdpa_config){.kernel = c->kernel,
                                     .max_threads = c->threads,
                                     .softcap = c->variants.softcap,
                                     .alibi = c->variants.alibi,
                                     .dropout = c->variants.dropout};
-    call->sdpa_input =
-        (attn_sdpa_input){.shape = {s->batch, s->num_heads, s->len, s->len, d_head(c), kv_heads(c)},
-                          .query = turned ? call->turned_query : call->query,
-                          .key = turned ? call->turned_key : call->key,
-                          .value = call->value,
-                          .query_strides = strides,
-                          .key_strides = kv_strides,
-                          .value_strides = kv_strides,
-                          .mask = mask_of(c),
-                          .bias = call->bias,
-                          .bias_strides = bias_strides(c),
-                          .alibi_slopes = call->slopes,
-                          .sinks = call->sinks,
-                          .dropout_seed = SEED};
+    call->sdpa_input = (attn_sdpa_input){
+        .shape = {s->batch, s->num_heads, s->len, s->len, bench_d_head(c), bench_kv_heads(c)},
+        .query = turned ? call->turned_query : call->query,
+        .key = turned ? call->turned_key : call->key,
+        .value = call->value,
+        .query_strides = strides,
+        .key_strides = kv_strides,
+        .value_strides = kv_strides,
+        .mask = mask_of(c),
+        .bias = call->bias,
+        .bias_strides = bias_strides(c),
+        .alibi_slopes = call->slopes,
+        .sinks = call->sinks,
+        .dropout_seed = SEED};
     call->sdpa_output = (attn_sdpa_output){.context = call->context, .context_strides = strides};
 }
 
@@ -241,15 +233,15 @@ static attn_status turn(bench_call *call, bool back) {
         return ATTN_OK;
     const attn_status status =
         back ? attn_rope_backward(call->dquery, call->dquery, &in->query_strides, &rope, s->batch,
-                                  s->num_heads, s->len, d_head(c))
+                                  s->num_heads, s->len, bench_d_head(c))
              : attn_rope_forward(call->turned_query, call->query, &in->query_strides, &rope,
-                                 s->batch, s->num_heads, s->len, d_head(c));
+                                 s->batch, s->num_heads, s->len, bench_d_head(c));
     if (status != ATTN_OK)
         return status;
     return back ? attn_rope_backward(call->dkey, call->dkey, &in->key_strides, &rope, s->batch,
-                                     kv_heads(c), s->len, d_head(c))
+                                     bench_kv_heads(c), s->len, bench_d_head(c))
                 : attn_rope_forward(call->turned_key, call->key, &in->key_strides, &rope, s->batch,
-                                    kv_heads(c), s->len, d_head(c));
+                                    bench_kv_heads(c), s->len, bench_d_head(c));
 }
 
 static attn_status core_forward(bench_call *call, attn_sdpa_saved *saved) {

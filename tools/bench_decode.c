@@ -13,10 +13,6 @@ int bench64_decode_run(const bench_case *c, bench_decoding *result);
 double bench64_decode_step(const bench_case *c);
 double bench64_decode_forward(const bench_case *c);
 
-static size_t kv_heads(const bench_case *c) {
-    return c->variants.num_kv_heads ? c->variants.num_kv_heads : c->shape.num_heads;
-}
-
 static double fraction(double bytes, double seconds, double bandwidth) {
     return bytes / seconds * 1e-9 / bandwidth;
 }
@@ -52,7 +48,7 @@ static void json_result(tool_json *json, const bench_case *c, const bench_decodi
     tool_json_count(json, "cache", c->shape.len);
     tool_json_count(json, "d_model", c->shape.d_model);
     tool_json_count(json, "heads", c->shape.num_heads);
-    tool_json_count(json, "kv_heads", kv_heads(c));
+    tool_json_count(json, "kv_heads", bench_kv_heads(c));
     tool_json_count(json, "window", v->window);
     tool_json_string(json, "rope", bench_rope_name(v->rope));
     tool_json_number(json, "softcap", v->softcap);

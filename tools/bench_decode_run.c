@@ -6,7 +6,6 @@
 
 #include <attn/attn.h>
 
-#include <stdlib.h>
 #include <string.h>
 
 /* A layer with a cache, and arenas for everything. */
@@ -18,14 +17,6 @@ typedef struct decoder {
     attn_arena cache_arena, data, arena;
     attn_real *x, *y;
 } decoder;
-
-static size_t d_head(const bench_case *c) {
-    return c->shape.d_model / c->shape.num_heads;
-}
-
-static size_t kv_heads(const bench_case *c) {
-    return c->variants.num_kv_heads ? c->variants.num_kv_heads : c->shape.num_heads;
-}
 
 /* Tokens that the new one sees, its own included. */
 static size_t seen(const bench_case *c) {
@@ -43,7 +34,7 @@ static attn_window window_of(const bench_case *c) {
 static attn_mha_config config_of(const bench_case *c, size_t d_model) {
     return (attn_mha_config){.d_model = d_model,
                              .num_heads = c->shape.num_heads,
-                             .d_head = d_head(c),
+                             .d_head = bench_d_head(c),
                              .bias = true,
                              .rope = c->variants.rope,
                              .max_threads = c->threads,
@@ -82,7 +73,7 @@ static attn_status open_cache(decoder *d, size_t capacity, const decoder *shared
                                     &d->cache_arena);
     if (status != ATTN_OK)
         return status;
-    const size_t reals = c->shape.batch * kv_heads(c) * capacity * d_head(c);
+    const size_t reals = c->shape.batch * bench_kv_heads(c) * capacity * bench_d_head(c);
     attn_random random = attn_random_seed(1, 9);
     for (size_t i = 0; i < reals; i++) {
         d->cache.key[i] = (attn_real)(attn_random_uniform(&random) - 0.5);
@@ -132,16 +123,6 @@ static attn_status step(decoder *d) {
     return attn_mha_decode(&d->cfg, &d->w, &d->cache, &input, d->y, &d->arena);
 }
 
-static int compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, size_t count) {
-    qsort(x, count, sizeof *x, compare);
-    return x[count / 2];
-}
-
 enum { KINDS = 3, MOST_ROUNDS = 60, LEAST_ROW = 6, MOST_ROW = 60 };
 
 /* Times of a row of steps; the first third finds the caches filled by somebody else and does not
@@ -180,15 +161,15 @@ static bool time_steps(double *medians, decoder *decoders, size_t kinds, double 
             rate[i][rounds] = attn_read_bandwidth(c->threads, buffer, bytes[i]);
     }
     for (size_t kind = 0; kind < kinds; kind++)
-        medians[kind] = median(times[kind], count[kind]);
+        medians[kind] = bench_median(times[kind], count[kind]);
     for (size_t i = 0; buffer && i < 2; i++)
-        rates[i] = median(rate[i], rounds);
+        rates[i] = bench_median(rate[i], rounds);
     return true;
 }
 
 static void count_bytes(const bench_case *c, const decoder *d, bench_decoding *result) {
-    const double reals =
-        (double)c->shape.batch * (double)seen(c) * (double)kv_heads(c) * (double)d_head(c);
+    const double reals = (double)c->shape.batch * (double)seen(c) * (double)bench_kv_heads(c) *
+                         (double)bench_d_head(c);
     result->cached_bytes = 2 * reals * (double)sizeof(attn_real);
     result->weight_bytes = (double)attn_mha_num_params(&d->cfg) * (double)sizeof(attn_real);
     result->cache_bytes = d->cache_arena.used;
@@ -289,8 +270,5 @@ double bench_decode_forward(const bench_case *c) {
         times[run] = tool_seconds() - before;
     }
     close_decoder(&d);
-    if (!done)
-        return -1;
-    qsort(times, RUNS, sizeof *times, compare);
-    return times[RUNS / 2];
+    return done ? bench_median(times, RUNS) : -1;
 }

@@ -48,7 +48,7 @@ void bench_print_row(const bench_case *c, const bench_result *r) {
 
 static void json_variants(tool_json *json, const bench_case *c) {
     const bench_variants *v = &c->variants;
-    tool_json_count(json, "kv_heads", v->num_kv_heads ? v->num_kv_heads : c->shape.num_heads);
+    tool_json_count(json, "kv_heads", bench_kv_heads(c));
     tool_json_count(json, "window", v->window);
     tool_json_string(json, "rope", bench_rope_name(v->rope));
     tool_json_number(json, "softcap", v->softcap);

@@ -6,8 +6,6 @@
 
 #include <attn/isa.h>
 
-#include <stdlib.h>
-
 typedef attn_status call_function(bench_call *call);
 
 enum { LEAST = 3, MOST = 2000 };
@@ -16,16 +14,6 @@ typedef struct timing {
     double seconds, plain_seconds; /* medians */
     double ratio;                  /* median of plain / own, each pair one after the other */
 } timing;
-
-static int compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, size_t count) {
-    qsort(x, count, sizeof *x, compare);
-    return x[count / 2];
-}
 
 static bool time_once(double *seconds, call_function *function, bench_call *call) {
     const double before = tool_seconds();
@@ -51,8 +39,8 @@ static bool time_calls(timing *t, call_function *function, bench_call *call, ben
             return false;
         ratios[count] = plain ? other[count] / own[count] : 1;
     }
-    *t = (timing){.seconds = median(own, count), .ratio = median(ratios, count)};
-    t->plain_seconds = plain ? median(other, count) : t->seconds;
+    *t = (timing){.seconds = bench_median(own, count), .ratio = bench_median(ratios, count)};
+    t->plain_seconds = plain ? bench_median(other, count) : t->seconds;
     return true;
 }
 
