@@ -220,18 +220,6 @@ static inline int mha_num_kernels(void) {
     return attn_mha_memory(&cfg, &in, &need) == ATTN_OK ? 2 : 1;
 }
 
-/* `kernel`, or AUTO where the fused path cannot do what the case asks for yet. */
-static inline attn_kernel mha_kernel_for(const mha_case *c, attn_kernel kernel) {
-    mha_case with = *c;
-    attn_memory need;
-    with.kernel = kernel;
-    with.want_weights = false;
-    mha_run run = mha_setup(&with, 1);
-    const attn_status status = attn_mha_memory(&run.cfg, &run.in, &need);
-    mha_free(&run);
-    return status == ATTN_ERROR_UNSUPPORTED ? ATTN_KERNEL_AUTO : kernel;
-}
-
 /* Fails unless both arrays hold the same bits. */
 static inline void test_same_bits(const char *what, const attn_real *got, const attn_real *want,
                                   size_t n) {

@@ -94,7 +94,7 @@ static const mha_case cases[] = {
 static void check_case(const mha_case *c, attn_kernel kernel, uint64_t seed) {
     mha_case with = *c;
     char what[160];
-    with.kernel = mha_kernel_for(c, kernel);
+    with.kernel = kernel;
     with.want_weights = kernel == ATTN_KERNEL_REFERENCE;
     with.want_lse = true;
     mha_run run = mha_setup(&with, seed);

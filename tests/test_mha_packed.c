@@ -52,10 +52,8 @@ static void same_rows(const char *what, const mha_run *packed, size_t first, con
 /* Against a call for each sequence. */
 START_TEST(each_sequence_alone) {
     mha_case c = cases[_i % NUM_CASES];
-    c.kernel = mha_kernel_for(&c, mha_kernels[_i / NUM_CASES]);
+    c.kernel = mha_kernels[_i / NUM_CASES];
     mha_run run = packed_run(&c, 90);
-    if (attn_mha_memory(&run.cfg, &run.in, &run.need) == ATTN_ERROR_UNSUPPORTED)
-        run.cfg.kernel = ATTN_KERNEL_AUTO;
     attn_real *sum = test_normal(run.num_params, 0, 1);
     const size_t d = c.d_model;
     mha_step(&run);
@@ -101,10 +99,8 @@ START_TEST(the_padded_batch) {
     mha_case c = cases[_i % NUM_SELF];
     c.dropout = 0.3;
     c.want_lse = false;
-    c.kernel = mha_kernel_for(&c, mha_kernels[_i / NUM_SELF]);
+    c.kernel = mha_kernels[_i / NUM_SELF];
     mha_run run = packed_run(&c, 91);
-    if (attn_mha_memory(&run.cfg, &run.in, &run.need) == ATTN_ERROR_UNSUPPORTED)
-        run.cfg.kernel = ATTN_KERNEL_AUTO;
     mha_case wide = c;
     wide.batch = SEQUENCES;
     wide.len_q = LONGEST;

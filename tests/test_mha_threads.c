@@ -21,7 +21,7 @@ enum { NUM_CASES = sizeof cases / sizeof *cases };
 
 static mha_run run_on(const mha_case *c, attn_kernel kernel, size_t threads) {
     mha_case with = *c;
-    with.kernel = mha_kernel_for(c, kernel);
+    with.kernel = kernel;
     with.max_threads = threads;
     mha_run run = mha_setup(&with, 50);
     mha_step(&run);
