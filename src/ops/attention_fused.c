@@ -3,7 +3,8 @@
  * The work is cut by the shapes alone, and every sum is taken in an order that no thread can
  * change, so the results have the same bits for any number of threads.
  *
- * Forward: a task is one head and as many queries as share a pass over the keys.
+ * Forward: a task is one head and as many queries as share a pass over the keys. Where heads with
+ * one query each share their keys, a task is all of them: they fill a tile together.
  *
  * Backward: dQ sums over the keys, dK and dV over the queries. Heads that share what they add to,
  * dK and dV of a group or the gradient of a bias, form a chain: they are done one after the other.
@@ -36,6 +37,45 @@ enum {
 };
 
 typedef attni_fused_job job;
+
+/* Whether the heads of a group are one head with as many queries: nothing tells them apart. */
+static bool heads_fold(const attni_sdpa *call) {
+    return call->shape.len_q == 1 && shape_group(&call->shape) > 1 && !call->alibi &&
+           !call->input->sinks && !(call->dropout > 0) && !call->input->offsets_q;
+}
+
+/* From the first head of a group to that one head. All its queries stand at one place, so their
+ * bounds are the ends of the keys. */
+static void fold_group(attni_fused_head *head, const attni_sdpa *call,
+                       const attn_sdpa_output *output) {
+    const size_t begin = head->low > 0 ? (size_t)head->low : 0;
+    const size_t end = head->high < 0 ? 0 : size_min((size_t)head->high + 1, head->len_k);
+    head->len_q = shape_group(&call->shape);
+    head->len_k = end > begin ? end - begin : 0;
+    head->low = -(int64_t)head->len_q;
+    head->high = (int64_t)head->len_k;
+    head->query.stride = call->input->query_strides.head;
+    head->context.stride = output->context_strides.head;
+    head->attend_query = call->mask.attend_strides.head;
+    head->bias_query = call->input->bias_strides.head;
+    if (head->len_k == 0)
+        return;
+    head->key.at += begin * head->key.stride;
+    head->value.at += begin * head->value.stride;
+    if (head->padding)
+        head->padding += begin;
+    if (head->attend)
+        head->attend += begin * head->attend_key;
+    if (head->bias)
+        head->bias += begin * head->bias_key;
+}
+
+static void folded_task(const attni_fused_job *j, size_t task, real *scratch) {
+    const attni_head of = head_at(j->call, task * shape_group(&j->call->shape));
+    attni_fused_head head = attni_fused_head_of(j, &of);
+    fold_group(&head, j->call, j->output);
+    j->kernels->fused_forward(&head, (attni_range){0, head.len_q}, scratch);
+}
 
 /* Later queries see more keys under causality: they come first, so that the last tasks are short.
  */
@@ -202,6 +242,10 @@ attn_status attni_fused_forward(const attni_sdpa *call, const attn_sdpa_output *
     j.part_q = j.kernels->fused_queries_per_pass(shape->d_head);
     j.parts = size_div_up(shape->len_q, j.part_q);
     j.tasks = shape->batch * shape->num_heads * j.parts;
+    if (heads_fold(call)) {
+        j.task = folded_task;
+        j.tasks = shape->batch * shape_kv_heads(shape);
+    }
     j.scratch_size = j.kernels->fused_forward_scratch(shape->d_head);
 
     const size_t start = attn_arena_mark(arena);
