@@ -74,10 +74,17 @@ static inline void test_close(const char *what, const attn_real *got, const attn
                      absolute + relative * top);
 }
 
-/* An arena for a call of `bytes`, to be destroyed by the caller. */
+/* An arena for a call of `bytes`, to be destroyed by the caller. What it hands out is NaN, so that
+ * nobody gets by with memory that happens to be 0. */
 static inline attn_arena test_arena(size_t bytes) {
     attn_arena arena;
+    void *all;
     ck_assert_int_eq(attn_arena_create(&arena, bytes), ATTN_OK);
+    ck_assert_int_eq(attn_arena_alloc(&arena, &all, bytes / 64, 64), ATTN_OK);
+    if (bytes >= 64)
+        memset(all, 0xFF, bytes / 64 * 64);
+    attn_arena_reset(&arena);
+    arena.high_water = 0;
     return arena;
 }
 
