@@ -27,8 +27,8 @@ static inline void head_unpack(attni_head *head, const attni_sdpa *call) {
     head->packed = true;
     head->shape.len_q = len_q;
     head->shape.len_k = len_k;
-    head->first_q = q[b];
-    head->first_k = k[b];
+    head->first_q = len_q > 0 ? q[b] : 0; /* behind the last token nothing need be an address */
+    head->first_k = len_k > 0 ? k[b] : 0;
     head->row = head->h * call->tokens.len_q + q[b];
     head->pair = head->h * len_q * len_k;
     for (size_t n = 0; n < b; n++)
