@@ -18,4 +18,10 @@ static inline attn_status dry_run_fits(const attn_arena *dry, const attn_arena *
     return ATTN_OK;
 }
 
+/* Back to where a call that failed found the arena, its high water included. */
+static inline void arena_give_up(attn_arena *arena, size_t used, size_t high_water) {
+    (void)attn_arena_rewind(arena, used);
+    arena->high_water = high_water;
+}
+
 #endif

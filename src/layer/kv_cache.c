@@ -1,5 +1,6 @@
 #include "layer/kv_cache.h"
 
+#include "base/dry_run.h"
 #include "base/fail.h"
 #include "base/size.h"
 
@@ -42,11 +43,11 @@ attn_status attn_kv_cache_init(attn_kv_cache *cache, const attn_mha_config *conf
     attn_kv_cache made = {.config = *config, .batch = batch, .capacity = capacity};
     if (window)
         made.window = *window;
-    const size_t mark = attn_arena_mark(arena);
+    const size_t mark = attn_arena_mark(arena), high_water = arena->high_water;
     const attn_status status =
         carve(&made, attn_mha_kv_heads(config), attn_mha_d_head(config), arena);
     if (status != ATTN_OK) {
-        (void)attn_arena_rewind(arena, mark);
+        arena_give_up(arena, mark, high_water);
         return status;
     }
     if (!arena->measuring)

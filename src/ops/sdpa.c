@@ -1,5 +1,6 @@
 #include <attn/sdpa.h>
 
+#include "base/dry_run.h"
 #include "base/fail.h"
 #include "ops/band_ops.h"
 #include "ops/parallel.h"
@@ -162,10 +163,10 @@ attn_status attn_sdpa_forward(const attn_sdpa_config *config, const attn_sdpa_in
                             .softcap = call.softcap,
                             .dropout = call.dropout,
                             .alibi = call.alibi};
-    size_t mark = attn_arena_mark(arena);
+    const size_t mark = attn_arena_mark(arena), high_water = arena->high_water;
     attn_status status = paths[kernel].forward(&call, output, arena, saved ? &kept : NULL);
     if (status != ATTN_OK) {
-        (void)attn_arena_rewind(arena, mark);
+        arena_give_up(arena, mark, high_water);
         return status;
     }
     if (saved)
@@ -288,11 +289,11 @@ attn_status attn_sdpa_backward(const attn_sdpa_config *config, const attn_sdpa_s
         if (outputs[n].data)
             ATTNI_TRY(
                 attni_tensor_check("attn_sdpa", &outputs[n], n == 0 ? shape : &shared, false));
-    size_t mark = attn_arena_mark(arena);
+    const size_t mark = attn_arena_mark(arena), high_water = arena->high_water;
     attn_status status =
         paths[saved->kernel].backward(&call, saved, dcontext, dcontext_strides, grads, arena);
     if (status != ATTN_OK)
-        (void)attn_arena_rewind(arena, mark);
+        arena_give_up(arena, mark, high_water);
     return status;
 }
 
