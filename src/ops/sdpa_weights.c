@@ -32,9 +32,9 @@ attn_status attn_sdpa_weights(const attn_sdpa_config *config, const attn_sdpa_sa
     if (head != ATTN_ALL_HEADS)
         shown.batch = shown.num_heads = shown.num_kv_heads = 1;
     ATTNI_TRY(attni_pairs_check("attn_sdpa_weights", &shown));
-    if (heads == 0)
+    if (heads == 0 || call.shape.len_q == 0 || call.shape.len_k == 0)
         return ATTN_OK;
-    if (!weights && !arena->measuring && call.shape.len_q > 0 && call.shape.len_k > 0)
+    if (!weights && !arena->measuring)
         return attni_fail(ATTN_ERROR_ARGUMENT, "attn_sdpa_weights: weights is NULL");
     if (saved->kernel == ATTN_KERNEL_FUSED)
         return attni_fused_weights(&call, saved, head, weights, arena);
