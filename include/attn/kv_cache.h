@@ -79,7 +79,7 @@ ATTN_API attn_status attn_kv_cache_truncate(attn_kv_cache *cache, size_t row, si
 ATTN_API size_t attn_kv_cache_length(const attn_kv_cache *cache, size_t row);
 
 /* The arena bytes that suffice for any call with at most `len` tokens of each sequence, whatever
- * the lengths; a call with `len` and counts needs them all. */
+ * the lengths; a call with `len` and counts asks for exactly so many. */
 ATTN_API attn_status attn_mha_decode_memory(const attn_mha_config *config,
                                             const attn_kv_cache *cache, size_t len, size_t *bytes);
 

@@ -18,6 +18,8 @@
 #define attni_cross_entropy_forward     attni64_cross_entropy_forward
 #define attni_dbias_check               attni64_dbias_check
 #define attni_decode_attend             attni64_decode_attend
+#define attni_decode_attend_long        attni64_decode_attend_long
+#define attni_decode_is_long            attni64_decode_is_long
 #define attni_decode_write              attni64_decode_write
 #define attni_dropout_check             attni64_dropout_check
 #define attni_dropout_row               attni64_dropout_row

@@ -156,11 +156,33 @@ static attni_decode core_of(const step *s) {
                           .scale = call->core.has_scale ? call->core.scale
                                                         : attn_default_scale(shape->d_head),
                           .softcap = (double)attni_softcap(call->core.softcap),
+                          .alibi = call->core.alibi,
                           .slopes = !call->core.alibi      ? NULL
                                     : call->learned_slopes ? s->w ? s->w->alibi_slopes : NULL
                                                            : s->slopes,
                           .sinks = call->sinks && s->w ? s->w->sinks : NULL,
                           .max_threads = call->core.max_threads};
+}
+
+/* Whether what some sequence sees lies in slots that are not in order. */
+static bool goes_round(const step *s) {
+    for (size_t b = 0; b < s->call.shape.batch; b++)
+        if (s->counts[b] > 0 && s->cache->lengths[b] + s->counts[b] > s->cache->capacity)
+            return true;
+    return false;
+}
+
+/* Whether a chunk takes the tiles shows only with the lengths, so both ways are counted. */
+static attn_status attend(const step *s, attn_arena *arena) {
+    const attni_decode core = core_of(s);
+    const bool is_long = attni_decode_is_long(&core);
+    if (arena->measuring) {
+        ATTNI_TRY(attni_decode_attend(&core, arena));
+        return is_long ? attni_decode_attend_long(&core, false, arena) : ATTN_OK;
+    }
+    attni_decode_write(&core);
+    return is_long && !goes_round(s) ? attni_decode_attend_long(&core, s->together, arena)
+                                     : attni_decode_attend(&core, arena);
 }
 
 static attn_status decode(step *s, attn_arena *arena) {
@@ -170,10 +192,7 @@ static attn_status decode(step *s, attn_arena *arena) {
         project(s);
         turn(s);
     }
-    const attni_decode core = core_of(s);
-    if (!arena->measuring)
-        attni_decode_write(&core);
-    ATTNI_TRY(attni_decode_attend(&core, arena));
+    ATTNI_TRY(attend(s, arena));
     if (!arena->measuring)
         output(s);
     return ATTN_OK;

@@ -7,7 +7,7 @@
 
 #include "kernels/gemm.h"
 
-#include <attn/arena.h>
+#include <attn/sdpa.h>
 
 /* Sample b has counts[b] new tokens, packed: its first one is row starts[b] of every array with a
  * row per token. Before them its cache holds lengths[b] tokens. */
@@ -20,7 +20,8 @@ typedef struct attni_decode {
     real *context;         /* a row per token: O (H,d) */
     size_t left;           /* keys before its own that a token sees; SIZE_MAX = all */
     double scale, softcap;
-    const real *slopes, *sinks; /* (H), or NULL */
+    bool alibi;
+    const real *slopes, *sinks; /* (H), or NULL; not there yet where an arena only counts */
     size_t max_threads;         /* 0 = as many as OpenMP would use */
 } attni_decode;
 
@@ -30,5 +31,10 @@ void attni_decode_write(const attni_decode *call);
 /* O of the new tokens, which are in the cache by now. Scratch is given back. A measuring arena
  * counts what a full cache takes, which is the most. */
 attn_status attni_decode_attend(const attni_decode *call, attn_arena *arena);
+
+/* The same for long chunks where no position is past the capacity, so that they lie in order. With
+ * `together` all samples have as many tokens at the same positions. */
+bool attni_decode_is_long(const attni_decode *call);
+attn_status attni_decode_attend_long(const attni_decode *call, bool together, attn_arena *arena);
 
 #endif
