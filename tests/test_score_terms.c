@@ -125,10 +125,12 @@ START_TEST(blocked_before) {
     const attn_real bias[3] = {1, 1, 1}, du[3] = {1, 0, 1};
     const attn_score_terms terms = {
         .softcap = 1e4, .bias = bias, .bias_strides = {.key = 1}, .alibi_slopes = slopes};
+    const uint8_t attend[3] = {1, 0, 1};
+    const attn_mask mask = {.attend = attend, .attend_strides = {.key = 1}};
     attn_real u[3], ds[3], dslopes[1];
-    test_ok(attn_score_terms_forward(u, scores, &terms, NULL, &s));
+    test_ok(attn_score_terms_forward(u, scores, &terms, &mask, &s));
     test_close("u", u, (attn_real[]){1, (attn_real)-INFINITY, 3}, 3, 1e-6, 0);
-    test_ok(attn_score_terms_backward(ds, NULL, dslopes, du, scores, &terms, NULL, &s));
+    test_ok(attn_score_terms_backward(ds, NULL, dslopes, du, scores, &terms, &mask, &s));
     test_close("ds", ds, (attn_real[]){1, 0, 1}, 3, 1e-6, 0);
     ck_assert(dslopes[0] == -2);
 }

@@ -118,6 +118,22 @@ START_TEST(sum_that_overflows) {
 }
 END_TEST
 
+/* A product that overflows to -inf is a score like any other: the cap makes -1 of it. */
+START_TEST(capped_overflow) {
+    const attn_real huge = (attn_real)sqrt(REAL_MAX) * 4;
+    small s = {.len_q = 1,
+               .len_k = 2,
+               .config = {.has_scale = true, .scale = 1, .softcap = 1},
+               .q = {huge},
+               .k = {-huge, 0},
+               .v = {1, 0},
+               .d_o = {1}};
+    solve(&s, paths[_i]);
+    CHECK("y", s.o, (attn_real)(1 / (1 + exp(1))));
+    CHECK("dk", s.dk, 0, -huge * (attn_real)(exp(1) / ((1 + exp(1)) * (1 + exp(1)))));
+}
+END_TEST
+
 /* -inf blocks, for one key and for a whole row. */
 START_TEST(infinite_bias_blocks) {
     const attn_real inf = (attn_real)INFINITY, bias[4] = {-inf, 0, -inf, -inf};
@@ -489,6 +505,7 @@ int main(void) {
     tcase_add_loop_test(all, bias_is_not_scaled, 0, 2);
     tcase_add_loop_test(all, lowest_bias_and_mask, 0, 2);
     tcase_add_loop_test(all, sum_that_overflows, 0, 2);
+    tcase_add_loop_test(all, capped_overflow, 0, 2);
     tcase_add_loop_test(all, infinite_bias_blocks, 0, 2);
     tcase_add_loop_test(all, sink_takes_its_share, 0, 2);
     tcase_add_loop_test(all, alibi_by_hand, 0, 2);

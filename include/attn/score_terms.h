@@ -36,9 +36,10 @@ typedef struct attn_score_terms {
  * of two P below H, then numbers 0, 2, 4, ... of those of 2P. */
 ATTN_API attn_status attn_alibi_slopes(attn_real *slopes, size_t num_heads);
 
-/* out (B,H,Lq,Lk) = u of the scores (B,H,Lq,Lk), contiguous both; they may be one array. A score of
- * -inf, and a pair that mask (or NULL) blocks, gives -inf and reads no bias. mask says where p is,
- * too. */
+/* out (B,H,Lq,Lk) = u of the scores (B,H,Lq,Lk), contiguous both; they may be one array. A pair
+ * that mask (or NULL) or a bias of -inf blocks gives -inf, whatever is there. mask says where p is,
+ * too. (A score of -inf blocks nothing: it may be a product that overflowed, and softcap makes -c
+ * of it.) */
 ATTN_API attn_status attn_score_terms_forward(attn_real *out, const attn_real *scores,
                                               const attn_score_terms *terms, const attn_mask *mask,
                                               const attn_shape *shape);

@@ -23,6 +23,7 @@
 #include "ops/sdpa_head.h"
 #include "ops/sdpa_internal.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Scratch of one thread, and where P goes. Bands are (BAND_ROWS,Lk). */
@@ -44,9 +45,13 @@ static void forward_band(const attni_sdpa *call, const attni_head *head, const a
     real *p = arrays->weights ? arrays->weights + pair : arrays->band;
     real *dropped = arrays->dropped ? arrays->dropped : p;
     attni_scores_band_forward((attni_matrix){p, len_k}, q, k, call->scale, band);
+    for (size_t r = 0; r < band->rows; r++)
+        attni_score_terms_row_forward(p + r * len_k, p + r * len_k, &head->terms, i + r,
+                                      band->keys);
+    if (head->terms.softcap > 0 || head->terms.bias) /* which may have made numbers of blocks */
+        attni_band_fill_blocked(band, p, len_k, (real)-INFINITY);
     for (size_t r = 0; r < band->rows; r++) {
         real *p_row = p + r * len_k, sink_weight;
-        attni_score_terms_row_forward(p_row, p_row, &head->terms, i + r, band->keys);
         attni_softmax_row_forward(p_row, output->lse ? output->lse + row + r : NULL, &sink_weight,
                                   p_row, head->sink, band->keys);
         if (arrays->sink_weights)

@@ -71,7 +71,7 @@ static real distance(const attni_head_terms *terms, size_t i, size_t j) {
 }
 
 /* t_j = c tanh(s_j / c)
- * u_j = t_j + bias_ij - slope |p - j|      -inf stays -inf */
+ * u_j = t_j + bias_ij - slope |p - j|      of every pair: blocked ones are filled in afterwards */
 void attni_score_terms_row_forward(real *u, const real *s, const attni_head_terms *terms, size_t i,
                                    size_t n) {
     const real c = terms->softcap;
@@ -81,10 +81,6 @@ void attni_score_terms_row_forward(real *u, const real *s, const attni_head_term
         return;
     }
     for (size_t j = 0; j < n; j++) {
-        if (s[j] == (real)-INFINITY) {
-            u[j] = s[j];
-            continue;
-        }
         real t = c > 0 ? c * tanh(s[j] / c) : s[j];
         if (bias)
             t += bias[j * terms->bias_key];
