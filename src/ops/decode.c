@@ -18,8 +18,9 @@
 
 enum {
     BLOCK_TOKENS = 16,
-    WANTED_TASKS = 64, /* cut the keys where there are fewer tasks, */
-    LEAST_KEYS = 512,  /* but not into parts shorter than this */
+    WANTED_TASKS = 32, /* cut the keys where there are fewer tasks, */
+    LEAST_KEYS = 768,  /* but not into parts shorter than this */
+    EXP_WORK = 64,     /* an exponential takes as long as so many multiply-adds */
     CACHE_LINE = 64    /* scratch of two threads shares none */
 };
 
@@ -158,16 +159,28 @@ static void merge(const job *j, size_t number) {
         merge_row(j, &p, number, parts, row);
 }
 
-static void run(const job *j) {
+static void attend(const job *j) {
     const double work = whole_work(j);
+#ifdef _OPENMP
     const double steps = work * (double)j->group * (double)j->call->d_head; /* multiply-adds */
-    const size_t threads = steps < (double)PARALLEL_MIN_WORK ? 1 : j->slots;
-    (void)threads; /* without OpenMP */
-#pragma omp parallel num_threads((int)threads)
-    {
+    if (steps >= (double)PARALLEL_MIN_WORK && j->slots > 1) {
+#pragma omp parallel num_threads((int)j->slots)
         run_share(j, work, thread_slot(), thread_count());
-#pragma omp barrier
-#pragma omp for schedule(static) nowait
+        return;
+    }
+#endif
+    run_share(j, work, 0, 1);
+}
+
+/* Not in the same region: its barrier would cost more than most merging does. */
+static void merge_all(const job *j) {
+    const int threads = threads_for(j->call->max_threads, j->places,
+                                    j->parts * j->block_rows * (j->call->d_head + EXP_WORK));
+    if (threads > 1) {
+#pragma omp parallel for schedule(static) num_threads(threads)
+        for (size_t number = 0; number < j->places; number++)
+            merge(j, number);
+    } else {
         for (size_t number = 0; number < j->places; number++)
             merge(j, number);
     }
@@ -218,8 +231,10 @@ attn_status attni_decode_attend(const attni_decode *call, attn_arena *arena) {
         return attni_fail(ATTN_ERROR_OVERFLOW, "batch %zu, %zu new tokens: the work wraps",
                           call->batch, call->most);
     attn_status status = carve(&j, arena);
-    if (status == ATTN_OK && !arena->measuring)
-        run(&j);
+    if (status == ATTN_OK && !arena->measuring) {
+        attend(&j);
+        merge_all(&j);
+    }
     (void)attn_arena_rewind(arena, mark);
     return status;
 }
@@ -236,11 +251,16 @@ static void write_head(const attni_decode *call, size_t b, size_t kv) {
     }
 }
 
+/* A region of one thread is not free, and a token is written in no time. */
 void attni_decode_write(const attni_decode *call) {
     const size_t heads = call->batch * call->num_kv_heads;
     const int threads = threads_for(call->max_threads, heads, 2 * call->most * call->d_head);
-    (void)threads; /* without OpenMP */
+    if (threads > 1) {
 #pragma omp parallel for schedule(static) num_threads(threads)
-    for (size_t head = 0; head < heads; head++)
-        write_head(call, head / call->num_kv_heads, head % call->num_kv_heads);
+        for (size_t head = 0; head < heads; head++)
+            write_head(call, head / call->num_kv_heads, head % call->num_kv_heads);
+    } else {
+        for (size_t head = 0; head < heads; head++)
+            write_head(call, head / call->num_kv_heads, head % call->num_kv_heads);
+    }
 }
