@@ -286,6 +286,21 @@ START_TEST(alibi_from_afar) {
 }
 END_TEST
 
+/* Slopes that make distance pay: exp overflows in the lanes of a tile that hold no query, and must
+ * not reach the sums over queries. */
+START_TEST(steep_negative_slopes) {
+    if (!fused_select(_i))
+        return;
+    const attn_real slopes[] = {-8, -20};
+    fused_case c = fused_case_random((attn_shape){1, 2, 9, 130, 5}, (attn_mask){0}, 88);
+    attn_real *bias = add_bias(&c, PER_KEY, 0, 89);
+    c.terms.slopes = slopes;
+    fused_check("steep negative slopes", &c, BHTD, 1);
+    fused_case_free(&c);
+    free(bias);
+}
+END_TEST
+
 /* Beside a sink, which stays where it is, distances count in full: both paths agree. */
 START_TEST(alibi_beside_a_sink) {
     if (!fused_select(_i))
@@ -419,6 +434,7 @@ int main(void) {
     tcase_add_loop_test(tcase, huge_negative_bias, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, nan_behind_a_blocking_bias, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, alibi_from_afar, 0, ATTN_ISA_COUNT);
+    tcase_add_loop_test(tcase, steep_negative_slopes, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, alibi_beside_a_sink, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, same_bits_for_any_number_of_threads, 0, ATTN_ISA_COUNT);
     tcase_add_loop_test(tcase, empty_calls, 0, ATTN_ISA_COUNT);
