@@ -9,7 +9,8 @@ enum {
     BLOCK_BYTES = 1 << 18, /* take so many bytes each, and stay in the second cache */
     BATCH = 4,             /* vectors of scores that are taken at a time */
     LINE = 64,
-    FETCHED_LINES = 64 /* of what is read next */
+    FETCHED_LINES = 64,  /* of what is read next */
+    FETCHED_AHEAD = 4096 /* bytes, where three rows or more leave the time for it */
 };
 
 /* A block of keys for some rows (query heads) of one token. */
@@ -110,6 +111,7 @@ VINLINE void values_columns(int rows, int vectors, int sets, const block *b, con
         VEACH (z, sets) {
             const real *row = value + (j + (size_t)z) * d;
             vreal y[4];
+            fetch_ahead(row, vectors, rows >= 3 ? FETCHED_AHEAD : 0);
             VEACH (v, vectors)
                 y[v] = part > 0 ? vload_part(row, part) : vload(row + (size_t)v * VLEN);
             VEACH (r, rows) {
@@ -141,7 +143,7 @@ VINLINE void values_columns(int rows, int vectors, int sets, const block *b, con
 
 VINLINE void rows_values(int rows, const block *b, const real *keep) {
     const size_t d = b->head->d_head;
-    const int vectors = VBYTES == 64 || rows < 4 ? 4 : 2, sets = rows < 4 ? 2 : 1;
+    const int vectors = VBYTES == 64 || rows < 3 ? 4 : 2, sets = rows < 3 ? 2 : 1;
     size_t c = 0;
     for (; c + (size_t)(vectors * VLEN) <= d; c += (size_t)(vectors * VLEN))
         values_columns(rows, vectors, sets, b, keep, c, 0);
@@ -155,12 +157,13 @@ VINLINE void rows_block(int rows, const block *b) {
     real keep[DOT_MOST_X];
     const row_dots dots = {.x = b->query,
                            .x_stride = b->head->d_head,
+                           .num_x = (size_t)rows,
                            .rows = b->key,
                            .row_stride = b->head->d_head,
                            .d = b->head->d_head,
                            .dots = b->scores,
                            .dots_stride = KEYS};
-    dots_of(rows, &dots, b->count);
+    dots_of(rows == 3 ? 4 : rows, rows >= 3 ? FETCHED_AHEAD : 0, &dots, b->count);
     VEACH (r, rows) {
         finish_scores(b, b->scores + (size_t)r * KEYS, (size_t)r);
         keep[r] = row_softmax(b, (size_t)r);
@@ -175,33 +178,45 @@ static void rows_2(const block *b) {
     rows_block(2, b);
 }
 #if VLEN >= 4
+static void rows_3(const block *b) {
+    rows_block(3, b);
+}
 static void rows_4(const block *b) {
     rows_block(4, b);
 }
 #endif
 
-/* All query heads of token t, four, two or one at a time. */
+/* Four rows at most, as many as may be; how many. */
+static size_t run_rows(const block *b, size_t rows) {
+    switch (size_min(rows, DOT_MOST_X)) {
+#if VLEN >= 4
+    case 4:
+        rows_4(b);
+        return 4;
+    case 3:
+        rows_3(b);
+        return 3;
+#endif
+    case 2:
+        rows_2(b);
+        return 2;
+    default:
+        rows_1(b);
+        return 1;
+    }
+}
+
+/* All query heads of a token. */
 static void token_block(block b, size_t token, const real *query) {
     const attni_decode_head *head = b.head;
     for (size_t g = 0; g < head->group;) {
-        const size_t left = head->group - g, row = token * head->group + g;
+        const size_t row = token * head->group + g;
         b.query = query + row * head->d_head;
         b.slopes = head->slopes ? head->slopes + g : NULL;
         b.max = head->max + row;
         b.sum = head->sum + row;
         b.context = head->context + row * head->d_head;
-#if VLEN >= 4
-        if (left >= 4) {
-            rows_4(&b);
-            g += 4;
-            continue;
-        }
-#endif
-        if (left >= 2)
-            rows_2(&b);
-        else
-            rows_1(&b);
-        g += left >= 2 ? 2 : 1;
+        g += run_rows(&b, head->group - g);
     }
 }
 
@@ -212,11 +227,14 @@ static void fetch(const real *rows, size_t n, size_t d) {
         __builtin_prefetch((const char *)rows + line * LINE, 0, 2);
 }
 
-static void start(const attni_decode_head *head, real *query) {
-    const size_t d = head->d_head, rows = head->tokens * head->group;
-    for (size_t t = 0; t < head->tokens; t++)
-        for (size_t i = 0; i < head->group * d; i++)
-            *query++ = head->scale * head->query[t * head->query_token + i];
+static void start(const attni_decode_head *head, real *restrict query) {
+    const size_t d = head->d_head, rows = head->tokens * head->group, width = head->group * d;
+    const real scale = head->scale;
+    for (size_t t = 0; t < head->tokens; t++) {
+        const real *restrict from = head->query + t * head->query_token;
+        for (size_t i = 0; i < width; i++)
+            query[t * width + i] = scale * from[i];
+    }
     for (size_t r = 0; r < rows; r++) {
         head->max[r] = -(real)INFINITY;
         head->sum[r] = 0;

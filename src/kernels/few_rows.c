@@ -6,14 +6,14 @@
 enum { PANEL = 16 };
 
 static void dots_1(const row_dots *job, size_t n) {
-    dots_of(1, job, n);
+    dots_of(1, 0, job, n);
 }
 static void dots_2(const row_dots *job, size_t n) {
-    dots_of(2, job, n);
+    dots_of(2, 0, job, n);
 }
 #if VLEN >= 4
 static void dots_4(const row_dots *job, size_t n) {
-    dots_of(4, job, n);
+    dots_of(4, 0, job, n);
 }
 #endif
 
@@ -23,6 +23,7 @@ static void panel_product(const attni_product *p, size_t column, size_t columns)
         const size_t left = p->m - row;
         const row_dots job = {.x = p->a + row * p->lda,
                               .x_stride = p->lda,
+                              .num_x = left,
                               .rows = p->b + column * p->ldb,
                               .row_stride = p->ldb,
                               .d = p->k,

@@ -83,28 +83,36 @@ enum {
 };
 
 typedef struct row_dots {
-    const real *x; /* rows of d reals */
-    size_t x_stride;
+    const real *x; /* num_x rows of d reals; asked for more, the last one serves again */
+    size_t x_stride, num_x;
     const real *rows;
     size_t row_stride, d;
     real *dots; /* row x starts at dots + x · dots_stride */
     size_t dots_stride;
 } row_dots;
 
+/* Asks for what lies so many bytes behind `at`, if any: also past the end of what there is. */
+VINLINE void fetch_ahead(const real *at, int vectors, size_t bytes) {
+    for (int byte = 0; bytes > 0 && byte < vectors * VBYTES; byte += 64)
+        __builtin_prefetch((const void *)((uintptr_t)at + bytes + (uintptr_t)byte));
+}
+
 /* The sums of columns c .. c + vectors·VLEN, or of `part` < VLEN columns from c on. Rows past
  * `rows` are the last one again. */
-VINLINE void dots_columns(int count_x, int vectors, vreal sum[DOT_SUMS], const row_dots *job,
-                          size_t first, size_t rows, size_t c, size_t part) {
+VINLINE void dots_columns(int count_x, int vectors, size_t ahead, vreal sum[DOT_SUMS],
+                          const row_dots *job, size_t first, size_t rows, size_t c, size_t part) {
     const int per_x = DOT_SUMS / count_x;
     vreal x[DOT_MOST_X][DOT_CHUNK];
     VEACH (n, count_x)
         VEACH (v, vectors) {
-            const real *at = job->x + (size_t)n * job->x_stride + c + (size_t)v * VLEN;
+            const size_t row = size_min((size_t)n, job->num_x - 1);
+            const real *at = job->x + row * job->x_stride + c + (size_t)v * VLEN;
             x[n][v] = part > 0 ? vload_part(at, part) : vload(at);
         }
     VEACH (i, per_x) {
         const size_t j = first + ((size_t)i < rows ? (size_t)i : rows - 1);
         const real *row = job->rows + j * job->row_stride + c;
+        fetch_ahead(row, vectors, ahead);
         VEACH (v, vectors) {
             const vreal y = part > 0 ? vload_part(row, part) : vload(row + (size_t)v * VLEN);
             VEACH (n, count_x)
@@ -114,7 +122,7 @@ VINLINE void dots_columns(int count_x, int vectors, vreal sum[DOT_SUMS], const r
 }
 
 /* Up to DOT_SUMS / count_x rows from `first` on. */
-VINLINE void dots_block(int count_x, const row_dots *job, size_t first, size_t rows) {
+VINLINE void dots_block(int count_x, size_t ahead, const row_dots *job, size_t first, size_t rows) {
     const int per_x = DOT_SUMS / count_x;
     vreal sum[DOT_SUMS];
     real dots[DOT_SUMS];
@@ -122,13 +130,13 @@ VINLINE void dots_block(int count_x, const row_dots *job, size_t first, size_t r
         sum[i] = vzero();
     size_t c = 0;
     for (; c + DOT_CHUNK * VLEN <= job->d; c += DOT_CHUNK * VLEN)
-        dots_columns(count_x, DOT_CHUNK, sum, job, first, rows, c, 0);
+        dots_columns(count_x, DOT_CHUNK, ahead, sum, job, first, rows, c, 0);
     if (c + VLEN <= job->d) {
-        dots_columns(count_x, 1, sum, job, first, rows, c, 0);
+        dots_columns(count_x, 1, ahead, sum, job, first, rows, c, 0);
         c += VLEN;
     }
     if (c < job->d)
-        dots_columns(count_x, 1, sum, job, first, rows, c, job->d - c);
+        dots_columns(count_x, 1, ahead, sum, job, first, rows, c, job->d - c);
     VEACH (g, DOT_GROUPS)
         vstore(dots + g * VLEN, vsum_each(sum + g * VLEN));
     VEACH (n, count_x)
@@ -136,14 +144,15 @@ VINLINE void dots_block(int count_x, const row_dots *job, size_t first, size_t r
                rows * sizeof *dots);
 }
 
-/* dots (count_x, n), count_x a constant power of two, at most DOT_MOST_X. */
-VINLINE void dots_of(int count_x, const row_dots *job, size_t n) {
+/* dots (count_x, n), count_x a constant power of two, at most DOT_MOST_X. Rows that lie one behind
+ * the other may be fetched so many bytes ahead, a constant too; 0 = not. */
+VINLINE void dots_of(int count_x, size_t ahead, const row_dots *job, size_t n) {
     const size_t step = (size_t)(DOT_SUMS / count_x);
     size_t j = 0;
     for (; j + step <= n; j += step)
-        dots_block(count_x, job, j, step);
+        dots_block(count_x, ahead, job, j, step);
     if (j < n)
-        dots_block(count_x, job, j, n - j);
+        dots_block(count_x, ahead, job, j, n - j);
 }
 
 #endif

@@ -18,8 +18,11 @@
 
 enum {
     BLOCK_TOKENS = 16,
-    WANTED_TASKS = 32, /* cut the keys where there are fewer tasks, */
-    LEAST_KEYS = 768,  /* but not into parts shorter than this */
+    PART_KEYS = 1024,  /* a block of the kernel; shorter ones, */
+    LEAST_KEYS = 256,  /* but not shorter than this, */
+    LEAST_TASKS = 12,  /* only where there are fewer tasks, and longer ones */
+    MOST_TASKS = 48,   /* where there are more */
+    ALIGNED_KEYS = 64, /* whole vectors of scores, and then some */
     EXP_WORK = 64,     /* an exponential takes as long as so many multiply-adds */
     CACHE_LINE = 64    /* scratch of two threads shares none */
 };
@@ -55,19 +58,31 @@ static place place_of(const job *j, size_t number) {
     return p;
 }
 
-/* How many parts the keys of a place are cut into. */
-static size_t parts_of(const job *j, const place *p) {
-    return size_max(size_min(j->parts, size_div_up(p->keys.end - p->keys.begin, LEAST_KEYS)), 1);
+/* How many parts so many keys are cut into, where there are so many places. */
+static size_t parts_for(size_t keys, size_t places) {
+    const size_t large = size_min(size_div_up(keys, PART_KEYS), size_div_up(MOST_TASKS, places));
+    const size_t small = size_min(size_div_up(keys, LEAST_KEYS), size_div_up(LEAST_TASKS, places));
+    return size_max(size_max(large, small), 1);
 }
 
-/* Part `part` of `parts` of a place. */
+static size_t parts_of(const job *j, const place *p) {
+    return parts_for(p->keys.end - p->keys.begin, j->places);
+}
+
+/* Part `part` of `parts`; later ones may be empty. */
+static attni_range part_of(const place *p, size_t part, size_t parts) {
+    size_t size = size_div_up(p->keys.end - p->keys.begin, parts);
+    size = size_div_up(size, ALIGNED_KEYS) * ALIGNED_KEYS;
+    const size_t begin = size_min(p->keys.begin + part * size, p->keys.end);
+    return (attni_range){begin, size_min(begin + size, p->keys.end)};
+}
+
+/* One part of a place. */
 static void run_task(const job *j, const place *p, size_t number, size_t part, size_t parts,
                      real *scratch) {
     const attni_decode *call = j->call;
     const size_t d = call->d_head, task = number * j->parts + part;
-    const size_t size = size_div_up(p->keys.end - p->keys.begin, parts);
-    const attni_range keys = {p->keys.begin + part * size,
-                              size_min(p->keys.end, p->keys.begin + (part + 1) * size)};
+    const attni_range keys = part_of(p, part, parts);
     const size_t cached = (p->b * call->num_kv_heads + p->kv) * call->capacity * d;
     const attni_decode_head head = {.d_head = d,
                                     .group = j->group,
@@ -132,7 +147,7 @@ static void merge_row(const job *j, const place *p, size_t number, size_t parts,
     const size_t token = call->starts[p->b] + p->first + row / j->group;
     const size_t first = number * j->parts * j->block_rows + row;
     real *context = call->context + (token * call->num_heads + h) * d;
-    double factors[WANTED_TASKS], top = call->sinks ? (double)call->sinks[h] : -INFINITY, sum;
+    double factors[MOST_TASKS], top = call->sinks ? (double)call->sinks[h] : -INFINITY, sum;
     for (size_t part = 0; part < parts; part++)
         top = fmax(top, (double)j->max[first + part * j->block_rows]);
     if (top == -INFINITY)
@@ -197,8 +212,7 @@ static bool cut(job *j) {
     j->block_rows = size_min(call->most, BLOCK_TOKENS) * j->group;
     if (!size_product(&j->places, (size_t[]){call->batch, call->num_kv_heads, j->blocks}, 3))
         return false;
-    j->parts = j->places > 0 && j->places < WANTED_TASKS ? size_div_up(WANTED_TASKS, j->places) : 1;
-    j->parts = size_max(size_min(j->parts, size_div_up(most_keys, LEAST_KEYS)), 1);
+    j->parts = j->places > 0 ? parts_for(most_keys, j->places) : 1;
     return size_mul(&j->tasks, j->places, j->parts);
 }
 
