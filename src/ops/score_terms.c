@@ -180,7 +180,9 @@ void attni_bias_backward(real *dbias, const attn_broadcast *strides, const attni
     const size_t heads = strides->head ? s->num_heads : 1;
     const size_t len_q = strides->query ? s->len_q : 1;
     const size_t rows = batch * heads * len_q;
-#pragma omp parallel for schedule(static) num_threads(threads_for(max_threads, rows, s->len_k))
+    const int threads = threads_for(max_threads, rows, s->len_k);
+    (void)threads; /* without OpenMP */
+#pragma omp parallel for schedule(static) num_threads(threads)
     for (size_t row = 0; row < rows; row++)
         bias_row_backward(dbias, strides, du, mask, row / len_q / heads, row / len_q % heads,
                           row % len_q);
