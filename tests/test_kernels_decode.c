@@ -135,7 +135,7 @@ START_TEST(decode_agrees_with_plain_loops) {
                               .max = test_poison(rows),
                               .sum = test_poison(rows),
                               .context = test_poison(rows * d)};
-    attn_arena arena = test_arena(kernels->decode_scratch(d, rows) * sizeof(attn_real) + 64);
+    attn_arena arena = test_arena(kernels->decode_scratch(d, rows) * sizeof(attn_real) + 192);
     void *scratch;
     test_ok(
         attn_arena_alloc(&arena, &scratch, kernels->decode_scratch(d, rows), sizeof(attn_real)));
