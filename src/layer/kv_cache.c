@@ -3,6 +3,7 @@
 #include "base/dry_run.h"
 #include "base/fail.h"
 #include "base/size.h"
+#include "ops/rope.h"
 
 #include <string.h>
 
@@ -130,10 +131,6 @@ static double scale_of(const attn_mha_config *config) {
     return config->has_scale ? config->scale : attn_default_scale(attn_mha_d_head(config));
 }
 
-static double base_of(const attn_mha_config *config) {
-    return config->rope_base > 0 ? config->rope_base : 10000;
-}
-
 /* Whatever decides what is cached and how it is attended to. */
 attn_status attni_kv_cache_check(const attn_kv_cache *cache, const attn_mha_config *config) {
     ATTNI_TRY(check_made(cache));
@@ -149,7 +146,8 @@ attn_status attni_kv_cache_check(const attn_kv_cache *cache, const attn_mha_conf
         {"d_head", (double)attn_mha_d_head(is), (double)attn_mha_d_head(was)},
         {"scale", scale_of(is), scale_of(was)},
         {"rope", is->rope, was->rope},
-        {"rope_base", turned ? base_of(is) : 0, turned ? base_of(was) : 0},
+        {"rope_base", turned ? rope_base(is->rope_base) : 0,
+         turned ? rope_base(was->rope_base) : 0},
         {"softcap", is->softcap, was->softcap},
         {"alibi", is->alibi, was->alibi},
         {"alibi_learned", is->alibi_learned, was->alibi_learned},

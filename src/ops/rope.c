@@ -13,10 +13,6 @@
  * same bits whichever call it comes in, and an error adds up over no more than BLOCK - 1 steps. */
 enum { BLOCK = 64 };
 
-static double base_of(const attn_rope_config *config) {
-    return config->base == 0 ? 10000 : config->base;
-}
-
 /* base^(-2m/d), the angle of pair m from one position to the next. */
 static double frequency(double base, size_t pair, size_t d_head) {
     return pow(base, -2.0 * (double)pair / (double)d_head);
@@ -40,7 +36,7 @@ attn_status attni_rope_check(const char *function, const attn_rope_config *confi
                           "%s: rope position %lld of the first of %zu tokens: the last one's wraps",
                           function, (long long)config->position, len);
     /* Frequencies run from 1 to that of the last pair, upwards where the base is below 1. */
-    double fastest = fmax(1, frequency(base_of(config), d_head / 2 - 1, d_head));
+    double fastest = fmax(1, frequency(rope_base(config->base), d_head / 2 - 1, d_head));
     double farthest =
         fmax(fabs((double)config->position), fabs((double)(config->position + (int64_t)(len - 1))));
     if (!isfinite(fastest * farthest))
@@ -61,7 +57,7 @@ static pairs pairs_of(const attn_rope_config *config, size_t d_head, size_t firs
     a->first = first;
     a->count = size_min(ATTNI_ROPE_PAIRS, d_head / 2 - first);
     for (size_t m = 0; m < a->count; m++) {
-        p.frequency[m] = frequency(base_of(config), first + m, d_head);
+        p.frequency[m] = frequency(rope_base(config->base), first + m, d_head);
         a->step_cosine[m] = cos(p.frequency[m]);
         a->step_sine[m] = sin(p.frequency[m]);
     }

@@ -8,6 +8,11 @@
 
 #include <attn/rope.h>
 
+/* The base that a configuration means: 0 = 10000. */
+static inline double rope_base(double base) {
+    return base == 0 ? 10000 : base;
+}
+
 /* Pairing, base, the positions of len tokens and an even d. `function` begins the messages. */
 attn_status attni_rope_check(const char *function, const attn_rope_config *config, size_t len,
                              size_t d_head);
